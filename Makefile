@@ -1,0 +1,30 @@
+# `make` alone prints what there is. Every target builds .venv/ first, once.
+PYTHON ?= python3
+STAMP := .venv/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test lint
+
+help: ## what there is
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+venv: $(STAMP) ## build .venv/ from the hashed constraints
+
+$(STAMP): constraints.txt pyproject.toml
+	$(PYTHON) -m venv .venv
+	.venv/bin/pip install --quiet --require-hashes -r constraints.txt
+	.venv/bin/pip install --quiet --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: $(STAMP) ## the whole story on real parts: incidents, kills, lost answers, reconcile, audit
+	.venv/bin/counterfoil demo
+
+test: $(STAMP) ## lint, types, import contracts and every test
+	$(MAKE) --no-print-directory lint
+	.venv/bin/pytest
+
+lint: $(STAMP) ## ruff, mypy, import-linter
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+	.venv/bin/lint-imports

@@ -1,0 +1,1 @@
+"""Alembic migrations, one section per store."""

@@ -1,0 +1,43 @@
+"""Alembic's environment, for both stores: the ini section says which one."""
+
+import importlib
+import os
+
+import sqlalchemy as sa
+from alembic import context
+
+from services.database import open_engine
+
+SECTION = context.config.config_ini_section
+TABLES = {"journal": "services.journal.tables", "inventory": "services.inventory.tables"}
+
+
+def _run(connection: sa.Connection) -> None:
+    metadata: sa.MetaData = importlib.import_module(TABLES[SECTION]).METADATA
+    if connection.dialect.name == "postgresql":
+        # A migration waits for nobody: better to fail and be run again than to queue every writer behind it.
+        connection.exec_driver_sql("SET lock_timeout = '5s'")
+        connection.exec_driver_sql("SET statement_timeout = '60s'")
+        connection.commit()
+    context.configure(
+        connection=connection,
+        target_metadata=metadata,
+        compare_server_default=True,
+        transaction_per_migration=True,
+        render_as_batch=connection.dialect.name == "sqlite",
+    )
+    with context.begin_transaction():
+        context.run_migrations()
+
+
+def _main() -> None:
+    connection = context.config.attributes.get("connection")
+    if connection is not None:
+        _run(connection)
+        return
+    engine = open_engine(os.environ[f"COUNTERFOIL_{SECTION.upper()}_DATABASE_URL"])
+    with engine.connect() as own:
+        _run(own)
+
+
+_main()

@@ -1,0 +1,1 @@
+"""The processes of Counterfoil and what they are made of."""

@@ -1,0 +1,254 @@
+"""Engines, transactions and migrations of the two SQL stores, on SQLite or PostgreSQL.
+
+What this module guarantees to both stores:
+
+- A write transaction holds the right to write from its first statement (SQLite: BEGIN IMMEDIATE), so what it read is
+  still true when it commits. Writers of one process queue instead of failing with "database is locked".
+- A commit is on disk before it returns (SQLite: WAL with synchronous=FULL; PostgreSQL: its default).
+- A store is used only at the schema revision this build was written for.
+"""
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import sqlalchemy as sa
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from alembic.util import CommandError
+from sqlalchemy.dialects import postgresql, sqlite
+
+Section = Literal["journal", "inventory"]
+
+MIGRATIONS = Path(__file__).resolve().parent.parent / "migrations"
+# Longer than the slowest honest commit on a shared disk, shorter than an activity attempt (12 s).
+LOCK_TIMEOUT_SECONDS = 5
+
+_DRIVERS = {"sqlite": "sqlite+pysqlite", "postgresql": "postgresql+psycopg"}
+_WRITES = "counterfoil_writes"
+
+
+class DatabaseError(Exception):
+    """A store cannot be used: the message says which, why, what is not lost and what to do."""
+
+
+class DatabaseUnreachable(DatabaseError):
+    """The database cannot be opened or connected to."""
+
+
+class SchemaMismatch(DatabaseError):
+    """The schema is behind or ahead of this build."""
+
+
+class UtcDateTime(sa.types.TypeDecorator[datetime]):
+    """An aware UTC datetime with microseconds, on databases with and without a time zone type."""
+
+    impl = sa.DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:
+        """Refuse naive times; SQLite stores the UTC wall clock without an offset."""
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            raise ValueError(f"{value!r} has no time zone")
+        value = value.astimezone(UTC)
+        return value.replace(tzinfo=None) if dialect.name == "sqlite" else value
+
+    def process_result_value(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:
+        """Give every time back as aware UTC."""
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if dialect.name == "sqlite" else value.astimezone(UTC)
+
+
+def parse_url(url: str) -> sa.URL:
+    """Read a database URL; `sqlite:///FILE` and `postgresql://...` need no driver name.
+
+    Raises:
+        DatabaseError: not a URL, or neither SQLite nor PostgreSQL.
+    """
+    try:
+        parsed = sa.make_url(url)
+    except sa.exc.ArgumentError:
+        raise DatabaseError(
+            "The database URL cannot be read. Write sqlite:///FILE or postgresql://USER@HOST/NAME."
+        ) from None
+    driver = _DRIVERS.get(parsed.get_backend_name())
+    if driver is None:
+        raise DatabaseError(
+            f"{parsed.get_backend_name()} is not supported. Write sqlite:///FILE or postgresql://USER@HOST/NAME."
+        )
+    if driver.startswith("sqlite") and parsed.database in {None, "", ":memory:"}:
+        raise DatabaseError("An in-memory database forgets everything in a crash. Write sqlite:///FILE.")
+    return parsed.set(drivername=driver) if parsed.drivername in _DRIVERS else parsed
+
+
+def open_engine(url: str) -> sa.Engine:
+    """Make an engine whose transactions are durable; nothing is connected yet.
+
+    Raises:
+        DatabaseError: the URL is not usable, or its driver is not installed.
+    """
+    parsed = parse_url(url)
+    try:
+        engine = sa.create_engine(parsed, pool_pre_ping=parsed.get_backend_name() == "postgresql")
+    except ModuleNotFoundError as error:
+        raise DatabaseError(f"The driver {error.name} for {parsed.drivername} is not installed.") from None
+    if engine.dialect.name == "sqlite":
+        sa.event.listen(engine, "connect", _connect_sqlite)
+        sa.event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _connect_sqlite(connection: Any, _record: Any) -> None:
+    connection.isolation_level = None  # the driver would begin too late and never IMMEDIATE
+    for pragma in (
+        f"busy_timeout={LOCK_TIMEOUT_SECONDS * 1000}",
+        "journal_mode=WAL",
+        "synchronous=FULL",
+        "foreign_keys=ON",
+        "recursive_triggers=ON",  # else INSERT OR REPLACE deletes a row without its DELETE trigger
+    ):
+        connection.execute(f"PRAGMA {pragma}").close()
+
+
+def _begin_sqlite(connection: sa.Connection) -> None:
+    writes = connection.get_execution_options().get(_WRITES, False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+# One queue of writers per SQLite file and process: SQLite's own busy handler polls, and under load it starves somebody.
+_queues: dict[str, threading.Lock] = {}
+_queues_lock = threading.Lock()
+
+
+@contextmanager
+def writing(engine: sa.Engine) -> Iterator[sa.Connection]:
+    """One write transaction: committed when the block ends, rolled back when it raises.
+
+    Raises:
+        DatabaseUnreachable: the database cannot be opened or connected to; nothing was written.
+    """
+    if engine.dialect.name != "sqlite":
+        with _connected(engine) as connection, connection.begin():
+            yield connection
+        return
+    with _queues_lock:
+        queue = _queues.setdefault(str(engine.url.database), threading.Lock())
+    with queue, _connected(engine) as connection:
+        connection.execution_options(**{_WRITES: True})  # changes this connection in place
+        with connection.begin():
+            yield connection
+
+
+@contextmanager
+def reading(engine: sa.Engine) -> Iterator[sa.Connection]:
+    """One read transaction: a single snapshot of the database.
+
+    Raises:
+        DatabaseUnreachable: the database cannot be opened or connected to.
+    """
+    with _connected(engine) as connection, connection.begin():
+        yield connection
+
+
+@contextmanager
+def _connected(engine: sa.Engine) -> Iterator[sa.Connection]:
+    try:
+        connection = engine.connect()
+    except sa.exc.OperationalError as error:
+        raise DatabaseUnreachable(
+            f"The database {describe(engine.url)} cannot be reached ({_reason(error)}). Nothing was written. "
+            "Check the URL and that the database runs."
+        ) from error
+    with connection:
+        yield connection
+
+
+def _reason(error: sa.exc.OperationalError) -> str:
+    return str(error.orig).strip().splitlines()[0]
+
+
+def describe(url: sa.URL) -> str:
+    """The URL as it may be shown: without its password and its driver."""
+    return url.set(drivername=url.get_backend_name()).render_as_string(hide_password=True)
+
+
+def insert_once(connection: sa.Connection, table: sa.Table, values: Mapping[str, Any]) -> bool:
+    """Insert a row unless its key is taken; whether this call inserted it.
+
+    `ON CONFLICT DO NOTHING`, never SQLite's `INSERT OR IGNORE`: that swallows NOT NULL and CHECK failures too.
+    """
+    dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
+    return bool(connection.execute(dialect.insert(table).values(**values).on_conflict_do_nothing()).rowcount)
+
+
+def _alembic(section: Section) -> Config:
+    config = Config(str(MIGRATIONS / "alembic.ini"), ini_section=section)
+    config.set_section_option(section, "script_location", str(MIGRATIONS))
+    config.set_section_option(section, "version_locations", str(MIGRATIONS / section / "versions"))
+    return config
+
+
+def migrate(section: Section, url: str, revision: str = "head") -> str:
+    """Bring a store to a revision, up or down; returns the revision it is at then.
+
+    Raises:
+        DatabaseError: the URL belongs to another store, the revision does not exist, or the database is unreachable.
+    """
+    engine = open_engine(url)
+    config = _alembic(section)
+    scripts = ScriptDirectory.from_config(config)
+    try:
+        with _connected(engine) as connection:
+            current = MigrationContext.configure(connection).get_current_revision()
+            connection.rollback()
+            config.attributes["connection"] = connection
+            order = [script.revision for script in reversed(list(scripts.walk_revisions()))]
+            if current is not None and current not in order:
+                raise SchemaMismatch(_foreign(section, engine.url, current))
+            target = scripts.get_current_head() if revision == "head" else revision
+            behind = target == "base" or (
+                current is not None and target in order and order.index(target) < order.index(current)
+            )
+            (command.downgrade if behind else command.upgrade)(config, revision)
+            return MigrationContext.configure(connection).get_current_revision() or "base"
+    except CommandError as error:
+        raise DatabaseError(f"{error}. Nothing was changed.") from error
+    finally:
+        engine.dispose()
+
+
+def check_schema(section: Section, engine: sa.Engine) -> None:
+    """Refuse to use a store whose schema is not the one this build was written for.
+
+    Raises:
+        SchemaMismatch: behind, ahead or another store's; says the command to run.
+        DatabaseUnreachable: the database cannot be reached.
+    """
+    scripts = ScriptDirectory.from_config(_alembic(section))
+    head = scripts.get_current_head()
+    with reading(engine) as connection:
+        current = MigrationContext.configure(connection).get_current_revision()
+    if current == head:
+        return
+    name = describe(engine.url)
+    if current is None or current in {script.revision for script in scripts.walk_revisions()}:
+        raise SchemaMismatch(
+            f"The {section} schema of {name} is at {current or 'nothing'}, this build needs {head}. "
+            f"Nothing is lost. Run: counterfoil migrate {section}"
+        )
+    raise SchemaMismatch(_foreign(section, engine.url, current))
+
+
+def _foreign(section: Section, url: sa.URL, current: str) -> str:
+    return (
+        f"{describe(url)} is at revision {current}, which this build's {section} store does not know: another store's "
+        "database, or a newer build's. Nothing was changed. Check the URL, or install the newer build."
+    )

@@ -1,0 +1,1 @@
+"""Fault campaigns on real parts: processes, proxy, demo."""

@@ -1,0 +1,1 @@
+"""The mock inventory: a remote service that takes keyed calls."""

@@ -1,0 +1,1 @@
+"""The journal: what authorises a send, and the record of what was learned."""

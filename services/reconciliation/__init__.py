@@ -1,0 +1,1 @@
+"""Matching pending intents to receipts, and comparing both halves."""
