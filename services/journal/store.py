@@ -1,0 +1,554 @@
+"""The journal's store: every method is one transaction, durable before it returns.
+
+What holds after every method, whatever crashed:
+
+- A row of `effects` and its entries change together; the row is the fold of the entries.
+- No row, no byte: an attempt's mark is committed before the attempt may send, under the row's lock, and it is refused
+  in that same transaction when the row is settled, in doubt, given up, superseded or under an alarm.
+- A terminal state never changes: moves are guarded by the state they leave. A report that contradicts it becomes a late
+  observation.
+- A row's decided_at is only ever lowered; its deadline is the latest one ever marked.
+- Decisions: the first one under (origin, scope, name, generation) stands.
+- No method keeps its transaction open after it returns, so none is open across a send.
+
+The methods block: call them from a thread.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import sqlalchemy as sa
+
+from services.database import insert_once, reading, writing
+from services.effects.errors import FingerprintMismatch
+from services.effects.keys import LAST_GENERATION, derive_key, release_name
+from services.effects.records import (
+    Answer,
+    Attempt,
+    EffectRow,
+    Intent,
+    Mark,
+    Outcome,
+    OutcomeState,
+    Receipt,
+    Seen,
+)
+from services.effects.settle import MARGIN, Settlement, settle
+from services.effects.states import EffectState, sources
+from services.journal import rows
+from services.journal.rows import Decision, Entry, text, timestamp
+from services.journal.tables import DECISIONS, EFFECTS, ENTRIES, JOURNAL
+
+SEND_WINDOW = timedelta(hours=24)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """What came of asking for an attempt.
+
+    Attributes:
+        row: the effect as it stands.
+        attempt: the mark, when this call wrote it; the caller may send.
+        refused: why there is no mark, for people; empty when there is one.
+    """
+
+    row: EffectRow
+    attempt: Attempt | None = None
+    refused: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """What an observation did: the row after the journal's own guarded update, and what follows."""
+
+    row: EffectRow
+    settlement: Settlement
+
+
+class Journal:
+    """The store of one journal database, for one process.
+
+    Args:
+        engine: from `services.database.open_engine`, at this build's schema.
+        recorded_by: who writes: stands in every entry.
+        send_window: how long after its decision an effect may be sent.
+        margin: how far the provider's clock must be past a deadline before it counts as passed.
+        clock: the journal's clock; aware UTC.
+    """
+
+    def __init__(
+        self,
+        engine: sa.Engine,
+        *,
+        recorded_by: str,
+        send_window: timedelta = SEND_WINDOW,
+        margin: timedelta = MARGIN,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._engine = engine
+        self._recorded_by = recorded_by
+        self._window = send_window
+        self._margin = margin
+        self._clock = clock
+
+    def begin(self, intent: Intent, mark: Mark) -> Begun:
+        """Record decision, intent and first mark in one transaction, if the key is new.
+
+        With an attempt in the answer this call wrote the key's first mark: the caller may send at once. Without one,
+        something was interrupted or is settled: the receipt comes first.
+
+        Raises:
+            FingerprintMismatch: the key stands for another payload; nothing was recorded.
+        """
+        with writing(self._engine) as connection:
+            now = self._clock()
+            row, created = self._ensure(connection, intent, born_by="attempt", now=now)
+            if not created:
+                return Begun(row=row, refused="the key has been begun before")
+            return self._mark(connection, row, mark, now)
+
+    def mark(self, intent: Intent, mark: Mark) -> Begun:
+        """Record the next attempt's mark under the row's lock, unless something forbids another send."""
+        with writing(self._engine) as connection:
+            now = self._clock()
+            row, _ = self._ensure(connection, intent, born_by="attempt", now=now)
+            return self._mark(connection, row, mark, now)
+
+    def own(self, intent: Intent) -> EffectRow:
+        """Make sure that the row exists before the provider is asked: a frozen attempt can then no longer insert it.
+
+        Raises:
+            FingerprintMismatch: the key stands for another payload; nothing was recorded.
+        """
+        with writing(self._engine) as connection:
+            return self._ensure(connection, intent, born_by="recovery", now=self._clock())[0]
+
+    def give_up(self, intent: Intent, *, why: str) -> EffectRow:
+        """Forbid every further mark; the row is inserted first if there is none.
+
+        Raises:
+            FingerprintMismatch: the key stands for another payload: it is not this caller's to give up.
+        """
+        with writing(self._engine) as connection:
+            now = self._clock()
+            row, _ = self._ensure(connection, intent, born_by="recovery", now=now)
+            if row.given_up or row.state.terminal:
+                return row
+            self._append(connection, row.key, "given_up", {"why": why}, now)
+            return self._update(connection, row, {"given_up": True})
+
+    def observe(self, key: str, answer: Answer, *, attempt_id: str | None = None) -> Observed:
+        """Record what was learned and move the row as `settle` decides, under its lock.
+
+        Args:
+            key: the effect's.
+            answer: what one exchange with the provider showed.
+            attempt_id: of the attempt whose own send was answered.
+        """
+        with writing(self._engine) as connection:
+            now = self._clock()
+            row = self._locked(connection, key)
+            if row is None:
+                raise LookupError(f"The journal has no effect {key}: own the row before observing.")
+            known = _attempts(self._entries(connection, key))
+            known = tuple(_with_seen(attempt, attempt_id, answer.seen) for attempt in known)
+            settlement = settle(row, known, answer, margin=self._margin)
+            if settlement.late and answer.receipt is not None:
+                row = self._late(connection, row, answer.receipt, settlement.alarm or "", now)
+                return Observed(row=row, settlement=settlement)
+            if settlement.predecessor is not None:
+                self._late_predecessor(connection, settlement.predecessor, settlement.alarm or "", now)
+            moved = settlement.state is not row.state
+            body = _observation(answer, settlement, attempt_id, with_receipt=moved)
+            if moved or self._is_news(connection, key, body):
+                self._append(connection, key, "observation", body, now)
+            if moved:
+                row = self._move(connection, row, settlement.state, answer.receipt, now)
+            return Observed(row=row, settlement=settlement)
+
+    def record_decision(
+        self, *, origin: str, scope: str, name: str, decided_at: datetime, body: Mapping[str, str], generation: int = 1
+    ) -> tuple[Decision, bool]:
+        """Record a decision unless one stands already; the one that stands, and whether it is this call's."""
+        with writing(self._engine) as connection:
+            return self._decide(
+                connection, origin, scope, name, generation, decided_at=decided_at, body=body, now=self._clock()
+            )
+
+    def journal_id(self) -> str:
+        """The journal's 128 random bits, hex."""
+        with reading(self._engine) as connection:
+            return str(connection.execute(sa.select(JOURNAL.c.id)).scalar_one())
+
+    def effect(self, key: str) -> EffectRow | None:
+        """One effect, or None."""
+        with reading(self._engine) as connection:
+            return self._read(connection, key)
+
+    def attempts(self, key: str) -> tuple[Attempt, ...]:
+        """Every mark of a key, in order, with what was last seen of it."""
+        return _attempts(self.entries(key))
+
+    def entries(self, key: str) -> tuple[Entry, ...]:
+        """Everything recorded of a key, in order."""
+        with reading(self._engine) as connection:
+            return self._entries(connection, key)
+
+    def all_entries(self, *, after_id: int = 0, limit: int = 1000) -> tuple[Entry, ...]:
+        """A page of the whole journal, in order."""
+        statement = sa.select(ENTRIES).where(ENTRIES.c.id > after_id).order_by(ENTRIES.c.id).limit(limit)
+        with reading(self._engine) as connection:
+            return tuple(rows.entry(row) for row in connection.execute(statement).mappings())
+
+    def effects(
+        self,
+        *,
+        states: tuple[EffectState, ...] = (),
+        scope: str | None = None,
+        after_key: str = "",
+        limit: int = 1000,
+    ) -> tuple[EffectRow, ...]:
+        """A page of effects by key, of the states and the scope asked for."""
+        statement = sa.select(EFFECTS).where(EFFECTS.c.key > after_key)
+        if states:
+            statement = statement.where(EFFECTS.c.state.in_(states))
+        if scope is not None:
+            statement = statement.where(EFFECTS.c.scope == scope)
+        return self._page(statement, limit)
+
+    def unsettled(self, *, after_key: str = "", limit: int = 500) -> tuple[EffectRow, ...]:
+        """A page of what is pending or in doubt, by key."""
+        statement = sa.select(EFFECTS).where(EFFECTS.c.settled_at.is_(None), EFFECTS.c.key > after_key)
+        return self._page(statement, limit)
+
+    def decision(self, *, origin: str, scope: str, name: str, generation: int = 1) -> Decision | None:
+        """The decision that stands, or None."""
+        with reading(self._engine) as connection:
+            return self._standing(connection, origin, scope, name, generation)
+
+    def decisions(self, *, origin: str, scope: str) -> tuple[Decision, ...]:
+        """Every decision of a scope, by when it was taken."""
+        statement = (
+            sa.select(DECISIONS)
+            .where(DECISIONS.c.origin == origin, DECISIONS.c.scope == scope)
+            .order_by(DECISIONS.c.recorded_at, DECISIONS.c.name, DECISIONS.c.generation)
+        )
+        with reading(self._engine) as connection:
+            return tuple(rows.decision(row) for row in connection.execute(statement).mappings())
+
+    def outcome(self, key: str) -> Outcome | None:
+        """How an effect ended, or None while that may not be answered yet.
+
+        Nothing is answered while the effect is unsettled, while a late observation on its name is undealt with, or
+        while its release is under way: it may turn out to be given back.
+        """
+        with reading(self._engine) as connection:
+            row = self._read(connection, key)
+            if row is None or row.receipt is None or row.settled_at is None or self._alarmed(connection, row):
+                return None
+            state = OutcomeState(row.state)
+            if row.state is EffectState.COMMITTED:
+                releases = self._releases(connection, row)
+                if any(not release.state.terminal for release in releases):
+                    return None
+                if any(release.state is EffectState.COMMITTED for release in releases):
+                    state = OutcomeState.RELEASED
+            return Outcome(
+                name=row.name,
+                key=row.key,
+                state=state,
+                receipt=row.receipt.body,
+                replayed=False,
+                settled_at=row.settled_at,
+            )
+
+    def _ensure(
+        self, connection: sa.Connection, intent: Intent, *, born_by: str, now: datetime
+    ) -> tuple[EffectRow, bool]:
+        key = intent.key
+        row = self._locked(connection, key)
+        if row is None:
+            values = rows.new_effect(intent, born_by=born_by, created_at=now)
+            if insert_once(connection, EFFECTS, values):
+                self._decide(
+                    connection,
+                    intent.origin,
+                    intent.scope,
+                    intent.name,
+                    intent.generation,
+                    decided_at=intent.decided_at,
+                    body=intent.why,
+                    now=now,
+                )
+                self._append(connection, key, "intent", rows.intent_body(intent, born_by), now)
+                return self._existing(connection, key), True
+            row = self._existing(connection, key)  # a rival committed first; on PostgreSQL the insert waited for it
+        _check_same(row, intent)
+        if intent.decided_at < row.decided_at:
+            self._append(connection, key, "intent", rows.intent_body(intent, born_by), now)
+            row = self._update(connection, row, {"decided_at": intent.decided_at})
+        return row, False
+
+    def _mark(self, connection: sa.Connection, row: EffectRow, mark: Mark, now: datetime) -> Begun:
+        refused = self._refusal(connection, row)
+        if refused:
+            return Begun(row=row, refused=refused)
+        not_after = row.decided_at + self._window
+        number = row.attempts + 1
+        body = {
+            "attempt_id": mark.attempt_id,
+            "number": number,
+            "decided_at": timestamp(row.decided_at),
+            "not_after": timestamp(not_after),
+            "task_token": mark.task_token,
+            "worker": mark.worker,
+        }
+        self._append(connection, row.key, "attempt", body, now)
+        latest = not_after if row.attempts == 0 else max(not_after, row.deadline)
+        row = self._update(connection, row, {"attempts": number, "last_not_after": latest})
+        attempt = Attempt(
+            attempt_id=mark.attempt_id, number=number, not_after=not_after, marked_at=now, worker=mark.worker
+        )
+        return Begun(row=row, attempt=attempt)
+
+    def _refusal(self, connection: sa.Connection, row: EffectRow) -> str:
+        if row.state.terminal:
+            return f"it is settled: {row.state}"
+        if row.state is EffectState.IN_DOUBT:
+            return "it is in doubt"
+        if row.given_up:
+            return "it has been given up"
+        if self._highest_generation(connection, row) > row.generation:
+            return "a later generation has been decided"
+        if self._alarmed(connection, row):
+            return "a late observation on its name waits for a person"
+        return ""
+
+    def _highest_generation(self, connection: sa.Connection, row: EffectRow) -> int:
+        statement = sa.select(sa.func.max(DECISIONS.c.generation)).where(
+            DECISIONS.c.origin == row.origin, DECISIONS.c.scope == row.scope, DECISIONS.c.name == row.name
+        )
+        return int(connection.execute(statement).scalar() or 0)
+
+    def _alarmed(self, connection: sa.Connection, row: EffectRow) -> bool:
+        statement = sa.select(sa.literal(1)).where(
+            EFFECTS.c.origin == row.origin,
+            EFFECTS.c.scope == row.scope,
+            EFFECTS.c.name == row.name,
+            EFFECTS.c.alarmed.is_(True),
+        )
+        return connection.execute(statement.limit(1)).first() is not None
+
+    def _releases(self, connection: sa.Connection, row: EffectRow) -> tuple[EffectRow, ...]:
+        statement = sa.select(EFFECTS).where(
+            EFFECTS.c.origin == row.origin,
+            EFFECTS.c.scope == row.scope,
+            EFFECTS.c.name == release_name(row.name, row.generation),
+            EFFECTS.c.generation <= LAST_GENERATION,
+        )
+        return tuple(self._row(found) for found in connection.execute(statement).mappings())
+
+    def _move(
+        self, connection: sa.Connection, row: EffectRow, state: EffectState, receipt: Receipt | None, now: datetime
+    ) -> EffectRow:
+        values: dict[str, Any] = {"state": state}
+        if state.terminal:
+            values |= {"settled_at": now, "receipt": None if receipt is None else text(receipt.body)}
+        return self._update(connection, row, values, leaving=sources(state))
+
+    def _update(
+        self,
+        connection: sa.Connection,
+        row: EffectRow,
+        values: Mapping[str, Any],
+        *,
+        leaving: frozenset[EffectState] | None = None,
+    ) -> EffectRow:
+        guarded = sa.update(EFFECTS).where(EFFECTS.c.key == row.key, EFFECTS.c.version == row.version)
+        if leaving is not None:
+            guarded = guarded.where(EFFECTS.c.state.in_(sorted(leaving)))
+        landed = connection.execute(guarded.values(**values, version=row.version + 1)).rowcount
+        if landed != 1:
+            raise RuntimeError(f"The row of {row.key} changed under its lock; nothing was recorded.")
+        return self._existing(connection, row.key)
+
+    def _late(
+        self, connection: sa.Connection, row: EffectRow, receipt: Receipt, alarm: str, now: datetime
+    ) -> EffectRow:
+        recorded = any(
+            entry.kind == "late_observation" and entry.body["receipt"]["receipt_id"] == receipt.receipt_id
+            for entry in self._entries(connection, row.key)
+        )
+        if recorded:
+            return row
+        self._append(connection, row.key, "late_observation", {"alarm": alarm, "receipt": receipt.body}, now)
+        return self._update(connection, row, {"alarmed": True})
+
+    def _late_predecessor(self, connection: sa.Connection, receipt: Receipt, alarm: str, now: datetime) -> None:
+        former = self._locked(connection, receipt.key)
+        if former is not None and former.state is not EffectState.COMMITTED:
+            self._late(connection, former, receipt, alarm, now)
+
+    def _decide(
+        self,
+        connection: sa.Connection,
+        origin: str,
+        scope: str,
+        name: str,
+        generation: int,
+        *,
+        decided_at: datetime,
+        body: Mapping[str, str],
+        now: datetime,
+    ) -> tuple[Decision, bool]:
+        values = {
+            "origin": origin,
+            "scope": scope,
+            "name": name,
+            "generation": generation,
+            "decided_at": decided_at,
+            "body": text(dict(body)),
+            "recorded_at": now,
+            "recorded_by": self._recorded_by,
+        }
+        mine = insert_once(connection, DECISIONS, values)
+        if mine:
+            told = {"scope": scope, "name": name, "generation": generation, "decided_at": timestamp(decided_at)}
+            key = derive_key(origin, scope, name, generation)
+            self._append(connection, key, "decision", told | {"why": dict(body)}, now)
+        standing = self._standing(connection, origin, scope, name, generation)
+        if standing is None:
+            raise RuntimeError(f"The decision {name} of {scope} was neither recorded nor found.")
+        return standing, mine
+
+    def _standing(
+        self, connection: sa.Connection, origin: str, scope: str, name: str, generation: int
+    ) -> Decision | None:
+        statement = sa.select(DECISIONS).where(
+            DECISIONS.c.origin == origin,
+            DECISIONS.c.scope == scope,
+            DECISIONS.c.name == name,
+            DECISIONS.c.generation == generation,
+        )
+        found = connection.execute(statement).mappings().first()
+        return None if found is None else rows.decision(found)
+
+    def _append(self, connection: sa.Connection, key: str, kind: str, body: Mapping[str, Any], now: datetime) -> None:
+        written = text(dict(body))
+        connection.execute(
+            sa.insert(ENTRIES).values(
+                key=key,
+                kind=kind,
+                body=written,
+                recorded_at=now,
+                recorded_by=self._recorded_by,
+                digest=rows.entry_digest(key, kind, written, now, self._recorded_by),
+            )
+        )
+
+    def _is_news(self, connection: sa.Connection, key: str, body: Mapping[str, Any]) -> bool:
+        """Whether an observation that moves nothing says anything that the last one did not."""
+        statement = sa.select(ENTRIES.c.body).where(ENTRIES.c.key == key, ENTRIES.c.kind == "observation")
+        last = connection.execute(statement.order_by(ENTRIES.c.id.desc()).limit(1)).scalar()
+        if last is None:
+            return True
+        before = json.loads(last)
+        return any(before.get(member) != body.get(member) for member in ("source", "seen", "reason", "alarm"))
+
+    def _locked(self, connection: sa.Connection, key: str) -> EffectRow | None:
+        return self._read(connection, key, lock=True)
+
+    def _existing(self, connection: sa.Connection, key: str) -> EffectRow:
+        row = self._locked(connection, key)
+        if row is None:
+            raise RuntimeError(f"The row of {key} is gone inside its own transaction.")
+        return row
+
+    def _read(self, connection: sa.Connection, key: str, *, lock: bool = False) -> EffectRow | None:
+        statement = sa.select(EFFECTS).where(EFFECTS.c.key == key)
+        found = connection.execute(statement.with_for_update() if lock else statement).mappings().first()
+        return None if found is None else self._row(found)
+
+    def _row(self, found: sa.RowMapping) -> EffectRow:
+        return rows.effect_row(found, self._window)
+
+    def _entries(self, connection: sa.Connection, key: str) -> tuple[Entry, ...]:
+        statement = sa.select(ENTRIES).where(ENTRIES.c.key == key).order_by(ENTRIES.c.id)
+        return tuple(rows.entry(row) for row in connection.execute(statement).mappings())
+
+    def _page(self, statement: sa.Select[Any], limit: int) -> tuple[EffectRow, ...]:
+        with reading(self._engine) as connection:
+            found = connection.execute(statement.order_by(EFFECTS.c.key).limit(limit)).mappings()
+            return tuple(self._row(row) for row in found)
+
+
+def _check_same(row: EffectRow, intent: Intent) -> None:
+    # A row written by another fingerprint version is compared by its bytes: a new build never changes a retry.
+    same = (row.kind, row.path) == (intent.kind, intent.path) and (
+        row.fingerprint == intent.fingerprint
+        if row.fingerprint_version == intent.fingerprint_version
+        else row.request == intent.request
+    )
+    if not same:
+        raise FingerprintMismatch(
+            f"The key {row.key} ({row.scope}, {row.name}) stands for another payload. Recorded: {row.kind} "
+            f"{text(row.path)} {row.request}. Asked for now: {intent.kind} {text(intent.path)} {intent.request}. "
+            "Nothing was sent for the new one. Give the new effect a name of its own."
+        )
+
+
+def _observation(
+    answer: Answer, settlement: Settlement, attempt_id: str | None, *, with_receipt: bool
+) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "source": answer.source,
+        "seen": answer.seen,
+        "reason": answer.reason,
+        "state": settlement.state,
+    }
+    if attempt_id is not None:
+        body["attempt_id"] = attempt_id
+    if settlement.alarm is not None:
+        body["alarm"] = settlement.alarm
+    if answer.receipt is not None and (with_receipt or settlement.alarm is not None):
+        body["receipt"] = answer.receipt.body
+    return body
+
+
+def _attempts(entries: tuple[Entry, ...]) -> tuple[Attempt, ...]:
+    return tuple(_fold_attempts(entries))
+
+
+def _fold_attempts(entries: tuple[Entry, ...]) -> Iterator[Attempt]:
+    seen = {
+        entry.body["attempt_id"]: Seen(entry.body["seen"])
+        for entry in entries
+        if entry.kind == "observation" and "attempt_id" in entry.body
+    }
+    for entry in entries:
+        if entry.kind == "attempt":
+            body = entry.body
+            yield Attempt(
+                attempt_id=body["attempt_id"],
+                number=body["number"],
+                not_after=datetime.fromisoformat(body["not_after"]),
+                marked_at=entry.recorded_at,
+                worker=body["worker"],
+                seen=seen.get(body["attempt_id"]),
+            )
+
+
+def _with_seen(attempt: Attempt, attempt_id: str | None, seen: Seen) -> Attempt:
+    if attempt.attempt_id != attempt_id:
+        return attempt
+    return Attempt(
+        attempt_id=attempt.attempt_id,
+        number=attempt.number,
+        not_after=attempt.not_after,
+        marked_at=attempt.marked_at,
+        worker=attempt.worker,
+        seen=seen,
+    )

@@ -1,0 +1,104 @@
+"""The journal's tables, for SQLite and PostgreSQL alike.
+
+- `entries` and `decisions` are append-only: triggers refuse UPDATE and DELETE (see the migration).
+- A row of `effects` is the fold of its key's entries; both change in one transaction.
+"""
+
+import sqlalchemy as sa
+
+from services.database import UtcDateTime
+
+METADATA = sa.MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+# One row: 128 random bits, written once by the migration; a copy of the journal has the same.
+JOURNAL = sa.Table(
+    "journal",
+    METADATA,
+    sa.Column("id", sa.String(32), primary_key=True),
+    sa.Column("created_at", UtcDateTime, nullable=False),
+)
+
+# The first one wins, by its primary key.
+DECISIONS = sa.Table(
+    "decisions",
+    METADATA,
+    sa.Column("origin", sa.String(128), primary_key=True),
+    sa.Column("scope", sa.String(128), primary_key=True),
+    sa.Column("name", sa.String(128), primary_key=True),
+    sa.Column("generation", sa.Integer, primary_key=True),
+    sa.Column("decided_at", UtcDateTime, nullable=False),
+    sa.Column("body", sa.Text, nullable=False),  # canonical JSON
+    sa.Column("recorded_at", UtcDateTime, nullable=False),
+    sa.Column("recorded_by", sa.Text, nullable=False),
+    sa.CheckConstraint("generation BETWEEN 1 AND 17", name="generation"),
+)
+
+EFFECTS = sa.Table(
+    "effects",
+    METADATA,
+    sa.Column("key", sa.String(128), primary_key=True),
+    sa.Column("origin", sa.String(128), nullable=False),
+    sa.Column("scope", sa.String(128), nullable=False),
+    sa.Column("name", sa.String(128), nullable=False),
+    sa.Column("generation", sa.Integer, nullable=False),
+    sa.Column("kind", sa.String(64), nullable=False),
+    sa.Column("provider", sa.String(64), nullable=False),
+    sa.Column("path", sa.Text, nullable=False),  # canonical JSON
+    sa.Column("request", sa.Text, nullable=False),  # canonical JSON: the bytes that are sent
+    sa.Column("fingerprint", sa.String(64), nullable=False),
+    sa.Column("fingerprint_version", sa.String(16), nullable=False),
+    sa.Column("supersedes", sa.Text, nullable=False),  # canonical JSON
+    sa.Column("decided_at", UtcDateTime, nullable=False),  # only ever lowered
+    sa.Column("last_not_after", UtcDateTime),  # the latest ever marked
+    sa.Column("born_by", sa.String(16), nullable=False),
+    sa.Column("given_up", sa.Boolean(create_constraint=False), nullable=False),
+    sa.Column("alarmed", sa.Boolean(create_constraint=False), nullable=False),
+    sa.Column("state", sa.String(16), nullable=False),
+    sa.Column("version", sa.Integer, nullable=False),
+    sa.Column("attempts", sa.Integer, nullable=False),
+    sa.Column("workflow_id", sa.Text, nullable=False),
+    sa.Column("workflow_type", sa.Text, nullable=False),
+    sa.Column("first_run_id", sa.Text, nullable=False),
+    sa.Column("created_at", UtcDateTime, nullable=False),
+    sa.Column("settled_at", UtcDateTime),
+    sa.Column("receipt", sa.Text),  # canonical JSON, as it settled the effect
+    sa.UniqueConstraint("origin", "scope", "name", "generation"),
+    sa.CheckConstraint("state IN ('pending', 'in_doubt', 'committed', 'rejected', 'voided')", name="state"),
+    sa.CheckConstraint("born_by IN ('attempt', 'recovery')", name="born_by"),
+    sa.CheckConstraint(
+        "(settled_at IS NOT NULL) = (state IN ('committed', 'rejected', 'voided'))", name="settled_when_terminal"
+    ),
+)
+# What is unsettled is found in the same time whatever the journal's size.
+sa.Index(
+    "ix_effects_unsettled",
+    EFFECTS.c.key,
+    sqlite_where=EFFECTS.c.settled_at.is_(None),
+    postgresql_where=EFFECTS.c.settled_at.is_(None),
+)
+
+ENTRIES = sa.Table(
+    "entries",
+    METADATA,
+    sa.Column("id", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True, autoincrement=True),
+    sa.Column("key", sa.String(128), nullable=False),
+    sa.Column("kind", sa.String(32), nullable=False),
+    sa.Column("body", sa.Text, nullable=False),  # canonical JSON
+    sa.Column("recorded_at", UtcDateTime, nullable=False),
+    sa.Column("recorded_by", sa.Text, nullable=False),
+    sa.Column("digest", sa.String(64), nullable=False),
+    sa.CheckConstraint(
+        "kind IN ('decision', 'intent', 'attempt', 'observation', 'given_up', 'resolution', "
+        "'late_observation', 'hold')",
+        name="kind",
+    ),
+    sa.Index("ix_entries_key_id", "key", "id"),
+    sqlite_autoincrement=True,  # an id is never used twice, not even after the newest entry was cut off
+)
