@@ -3,6 +3,7 @@
     settle(row, attempts, answer) -> Settlement
 
 - Only a receipt or a tombstone settles. "Not found" never means failed and never permits a new key.
+- Nothing is sent again but after an absence, and then under the same key with the same bytes.
 - Time settles nothing: a passed deadline permits a void, and the void's answer settles.
 - A state once terminal stays; a later answer that contradicts it is a late observation.
 - An answer that contradicts the intent itself never voids: a person decides.
@@ -119,11 +120,9 @@ def settle(row: EffectRow, attempts: Iterable[Attempt], answer: Answer, *, margi
                 )
         case Seen.ABSENT:
             step = _on_absence(row, attempts, answer, margin)
-        case Seen.NOT_SENT | Seen.BUSY:
-            step = Next.SEND
         case Seen.CREDENTIALS_REFUSED:
-            step, alarm = Next.SEND, f"the provider refuses our credentials: {answer.reason}"
-        case Seen.UNKNOWN | Seen.DEADLINE_REFUSED | Seen.REQUEST_REFUSED:
+            step, alarm = Next.LOOK_UP, f"the provider refuses our credentials: {answer.reason}"
+        case Seen.UNKNOWN | Seen.NOT_SENT | Seen.BUSY | Seen.DEADLINE_REFUSED | Seen.REQUEST_REFUSED:
             step = Next.LOOK_UP
         case Seen.KEY_REUSED:
             state, step = EffectState.IN_DOUBT, Next.WAIT

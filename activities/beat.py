@@ -1,0 +1,67 @@
+"""What every effect activity does around its work: the origin's check, heartbeats beside it, typed errors across it."""
+
+import asyncio
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from services.database import DatabaseError
+from services.effects.errors import HeldBack, OriginMismatch, Retryable, Terminal
+
+T = TypeVar("T")
+
+HEARTBEAT_EVERY_SECONDS = 0.3
+
+
+async def beating(work: Coroutine[Any, Any, T]) -> T:
+    """Do the work to its end, with heartbeats beside it.
+
+    A cancellation of the activity does not cut the work: a send that is cut is an unknown outcome. The work has limits
+    of its own, and when it is done the cancellation goes on.
+    """
+    task = asyncio.create_task(work)
+    cancellation: asyncio.CancelledError | None = None
+    while not task.done():
+        activity.heartbeat()
+        try:
+            await asyncio.wait({task}, timeout=HEARTBEAT_EVERY_SECONDS)
+        except asyncio.CancelledError as error:
+            cancellation = error
+    if cancellation is not None and task.exception() is not None:
+        raise cancellation
+    return task.result()
+
+
+@contextmanager
+def crossing() -> Iterator[None]:
+    """Let the protocol's errors cross into workflows by type: some with a pause, some for good."""
+    try:
+        yield
+    except Terminal as error:
+        raise ApplicationError(str(error), type=type(error).__name__, non_retryable=True) from error
+    except Retryable as error:
+        pause = error.retry_after_seconds if isinstance(error, HeldBack) else None
+        raise ApplicationError(
+            str(error),
+            type=type(error).__name__,
+            next_retry_delay=None if pause is None else timedelta(seconds=pause),
+        ) from error
+    except DatabaseError as error:
+        raise ApplicationError(str(error), type="JournalUnreachable") from error
+
+
+def check_origin(intended: str, own: str) -> None:
+    """Refuse what belongs to another deployment.
+
+    Raises:
+        OriginMismatch: nothing was recorded or sent.
+    """
+    if intended != own:
+        raise OriginMismatch(
+            f"This is of origin {intended!r} and came to a worker of {own!r}. Nothing was recorded or sent. "
+            "Start it with a worker whose COUNTERFOIL_ORIGIN is the same."
+        )

@@ -1,0 +1,280 @@
+"""The inventory's adapter: HTTP in, `Answer` out, and the send gate.
+
+- No byte of a keyed request leaves before its attempt's mark is journaled, or after its deadline: the gate is
+  httpcore's trace event just before the request's first byte, the last moment that proves anything.
+- Whatever is raised after that event is an unknown outcome; before it, this attempt provably sent nothing.
+- What a receipt says is concluded from the receipt, never from the status that carried it.
+- No method raises for what the network or the provider does.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, Final
+from urllib.parse import quote
+
+import httpx
+
+from services.effects.records import Answer, Attempt, EffectRow, Receipt, Seen, Source
+
+# One send may take this long in all: httpx has no total deadline, and a dripping peer outlives its read time-out.
+SEND_DEADLINE_SECONDS: Final = 2.5
+CONNECT_SECONDS: Final = 1.0
+# Below the server's keep-alive (5 s): a connection that the server is about to close is not used again.
+KEEP_ALIVE_SECONDS: Final = 2.0
+# A receipt of 100 lines is about 20 KiB.
+BODY_LIMIT_BYTES: Final = 256 * 1024
+NESTING_LIMIT: Final = 64
+
+_PATHS: Final[Mapping[str, str]] = {
+    "inventory.reserve": "/v1/reservations",
+    "inventory.release": "/v1/reservations/{id}/release",
+    "inventory.deliver": "/v1/deliveries",
+}
+_GATE_EVENTS: Final = frozenset({"http11.send_request_headers.started", "http2.send_request_headers.started"})
+
+
+class SendGateClosed(Exception):
+    """The gate let nothing through: the send window is over."""
+
+
+@dataclass(slots=True)
+class SendGate:
+    """Stands before the first byte of one attempt's request.
+
+    Attributes:
+        attempt: the mark that the journal has confirmed.
+        clock: aware UTC.
+        opened: whether a byte may have left.
+    """
+
+    attempt: Attempt
+    clock: Callable[[], datetime]
+    opened: bool = False
+
+    async def trace(self, event: str, _info: Mapping[str, Any]) -> None:
+        """Httpcore's trace hook; what it raises keeps the request from being written."""
+        if event in _GATE_EVENTS:
+            if self.clock() >= self.attempt.not_after:
+                raise SendGateClosed(f"the send window ended at {self.attempt.not_after.isoformat()}")
+            self.opened = True
+
+
+class InventoryClient:
+    """The keyed calls of one worker process.
+
+    Args:
+        url: where the inventory is; requests go nowhere else.
+        token: the tenant's bearer token.
+        connections: at least as many as calls at once, so that no call waits for, or is handed, a dying connection.
+        clock: aware UTC, for the send gate.
+        transport: for tests that watch the wire.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str,
+        *,
+        connections: int = 100,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        deadline_seconds: float = SEND_DEADLINE_SECONDS,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self._clock = clock
+        self._deadline_seconds = deadline_seconds
+        self._client = httpx.AsyncClient(
+            base_url=url,
+            headers={"Authorization": f"Bearer {token}", "Accept": "application/json", "Accept-Encoding": "identity"},
+            timeout=httpx.Timeout(deadline_seconds, connect=min(CONNECT_SECONDS, deadline_seconds)),
+            limits=httpx.Limits(
+                max_connections=connections,
+                max_keepalive_connections=connections,
+                keepalive_expiry=KEEP_ALIVE_SECONDS,
+            ),
+            trust_env=False,  # HTTP_PROXY would capture a call to the loopback address
+            follow_redirects=False,  # a 303 turns the POST into a GET
+            http2=False,
+            transport=transport,
+        )
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._client.aclose()
+
+    async def send(self, row: EffectRow, attempt: Attempt) -> Answer:
+        """Send the journaled bytes of an effect once, behind the gate."""
+        gate = SendGate(attempt, self._clock)
+        headers = {
+            "Content-Type": "application/json",
+            "Idempotency-Key": f'"{row.key}"',
+            "Effect-Not-After": attempt.not_after.isoformat(timespec="microseconds").replace("+00:00", "Z"),
+        }
+        if row.supersedes:
+            headers["Effect-Supersedes"] = ", ".join(row.supersedes)
+        path = _PATHS[row.kind].format(**{name: quote(value, safe="") for name, value in row.path.items()})
+        request = self._client.build_request(
+            "POST", path, content=row.request.encode(), headers=headers, extensions={"trace": gate.trace}
+        )
+        try:
+            return await self._exchange(request, Source.SEND)
+        except Exception as error:  # noqa: BLE001 - h11 and the gate raise more than httpx's own family
+            seen = Seen.UNKNOWN if gate.opened else Seen.NOT_SENT
+            return Answer(seen=seen, source=Source.SEND, reason=_describe(error))
+
+    async def look_up(self, key: str) -> Answer:
+        """Ask for a key's receipt."""
+        return await self._ask("GET", f"/v1/receipts/{quote(key, safe='')}", Source.LOOK_UP)
+
+    async def void(self, key: str) -> Answer:
+        """Close a key; the answer is the receipt that owns it then."""
+        return await self._ask("PUT", f"/v1/receipts/{quote(key, safe='')}/void", Source.VOID)
+
+    async def _ask(self, method: str, path: str, source: Source) -> Answer:
+        try:
+            return await self._exchange(self._client.build_request(method, path), source)
+        except Exception as error:  # noqa: BLE001 - as above
+            return Answer(seen=Seen.UNKNOWN, source=source, reason=_describe(error))
+
+    async def _exchange(self, request: httpx.Request, source: Source) -> Answer:
+        async with asyncio.timeout(self._deadline_seconds):
+            response = await self._client.send(request, stream=True)
+            try:
+                body = bytearray()
+                async for chunk in response.aiter_raw():
+                    body += chunk
+                    if len(body) > BODY_LIMIT_BYTES:
+                        return _unknown(source, f"status {response.status_code} with over {BODY_LIMIT_BYTES} bytes")
+            finally:
+                await response.aclose()
+        return classify(response.status_code, response.headers, bytes(body), source)
+
+
+def classify(status: int, headers: Mapping[str, str], body: bytes, source: Source) -> Answer:
+    """What a complete response shows.
+
+    Args:
+        status: the HTTP status.
+        headers: with lower-case or case-insensitive names.
+        body: as it came.
+        source: what was asked.
+    """
+    try:
+        document = _parse(body)
+    except ValueError as error:
+        return _unknown(source, f"status {status}, and {error}")
+    if status in {200, 201}:
+        return _from_receipt(document, source, f"status {status}")
+    problem = str(document.get("type", "")).removeprefix("/problems/")
+    pause = _retry_after(headers.get("retry-after"))
+    known = _PROBLEMS.get((status, problem))
+    reason = f"{status} {problem}" if known else f"status {status}"
+    if known is Seen.RECEIPT:
+        return _from_receipt(document.get("receipt"), source, reason, document.get("predecessor"))
+    if known is Seen.ABSENT:
+        observed_at = _time(document.get("observed_at"))
+        if source is Source.SEND or observed_at is None:
+            return _unknown(source, reason)
+        return Answer(seen=Seen.ABSENT, source=source, reason=reason, observed_at=observed_at)
+    if known is Seen.REQUEST_REFUSED and isinstance(document.get("detail"), str):
+        reason = f"{reason}: {document['detail']}"[:300]
+    return Answer(seen=known or Seen.UNKNOWN, source=source, reason=reason, retry_after_seconds=pause)
+
+
+_PROBLEMS: Final[Mapping[tuple[int, str], Seen]] = {
+    (400, "validation-failed"): Seen.REQUEST_REFUSED,
+    (400, "idempotency-key-missing"): Seen.REQUEST_REFUSED,
+    (400, "idempotency-key-invalid"): Seen.REQUEST_REFUSED,
+    (401, "unauthorized"): Seen.CREDENTIALS_REFUSED,
+    (403, "forbidden"): Seen.CREDENTIALS_REFUSED,
+    (404, "receipt-not-found"): Seen.ABSENT,
+    (404, "reservation-not-found"): Seen.REQUEST_REFUSED,
+    (409, "insufficient-stock"): Seen.RECEIPT,
+    (409, "unknown-sku"): Seen.RECEIPT,
+    (409, "hold-expired"): Seen.RECEIPT,
+    (409, "invalid-transition"): Seen.RECEIPT,
+    (409, "predecessor-committed"): Seen.RECEIPT,
+    (409, "request-in-progress"): Seen.BUSY,
+    (410, "key-voided"): Seen.RECEIPT,
+    (410, "key-expired"): Seen.KEY_EXPIRED,
+    (412, "not-after-passed"): Seen.DEADLINE_REFUSED,
+    (413, "payload-too-large"): Seen.REQUEST_REFUSED,
+    (422, "idempotency-key-reused"): Seen.KEY_REUSED,
+    (429, "overloaded"): Seen.BUSY,
+    (503, "overloaded"): Seen.BUSY,
+}
+
+
+def _unknown(source: Source, reason: str) -> Answer:
+    return Answer(seen=Seen.UNKNOWN, source=source, reason=reason)
+
+
+def _from_receipt(body: Any, source: Source, reason: str, predecessor: Any = None) -> Answer:
+    try:
+        receipt = Receipt(_object(body))
+        former = None if predecessor is None else Receipt(_object(predecessor))
+    except ValueError as error:
+        return _unknown(source, f"{reason} without a usable receipt: {error}")
+    return Answer(seen=Seen.RECEIPT, source=source, reason=reason, receipt=receipt, predecessor=former)
+
+
+def _object(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError("it is no JSON object")  # noqa: TRY004 - every unusable body is one kind of error
+    return value
+
+
+def _parse(body: bytes) -> dict[str, Any]:
+    """Strict JSON: an object without NaN, duplicate members, endless integers or deep nesting.
+
+    Raises:
+        ValueError: the body is anything else.
+    """
+    if body.count(b"[") + body.count(b"{") > BODY_LIMIT_BYTES // 16:
+        raise ValueError("the body is nested without end")
+    try:
+        return _object(json.loads(body, object_pairs_hook=_members, parse_constant=_constant))
+    except RecursionError:
+        raise ValueError("the body is nested without end") from None
+    except ValueError as error:
+        raise ValueError(f"the body is no usable JSON ({str(error)[:80]})") from None
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise ValueError("a member stands twice")
+    return members
+
+
+def _constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _time(value: Any) -> datetime | None:
+    try:
+        moment = datetime.fromisoformat(value)
+    except (TypeError, ValueError):
+        return None
+    return None if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+def _retry_after(value: str | None) -> float | None:
+    """Seconds to wait, from either form of Retry-After; None where there is none or it cannot be read."""
+    if value is None:
+        return None
+    if value.strip().isdigit():
+        return float(value)
+    try:
+        moment = parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    return max(0.0, (moment.astimezone(UTC) - datetime.now(UTC)).total_seconds())
+
+
+def _describe(error: Exception) -> str:
+    """The error's name, and its text where that is the same every time."""
+    return str(error) if isinstance(error, SendGateClosed) else type(error).__name__

@@ -1,0 +1,348 @@
+"""The one module that workflow authors use: `EffectWorkflow` and its `perform`.
+
+    @workflow.defn
+    class Order(EffectWorkflow):
+        @workflow.run
+        async def run(self, order: OrderInput) -> str:
+            self.act_for(origin=order.origin, why={"approved_by": order.approver})
+            outcome = await self.perform(reserve("reserve-filter", {"FILTER-A": 2}))
+            return outcome.state
+
+What `perform` guarantees: one key, whatever happens to the workflow; it never ends over an effect whose outcome is
+unknown; cancelled, it first forbids every further attempt, settles, and then raises `EffectCancelled` with the outcome.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypeVar
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError, ApplicationError
+
+from activities.contracts import EffectActivities, InventoryActivities, SettleRequest, Standing
+from services.effects.errors import FingerprintMismatch, InvalidEffect, NameUsedTwice
+from services.effects.keys import release_name
+from services.effects.records import Effect, Intent, Outcome, decide
+from services.effects.states import EffectState
+from workflows import policies, search_attributes
+
+T = TypeVar("T")
+
+_ACTIVITIES: Mapping[str, Callable[..., Any]] = {
+    "inventory.reserve": InventoryActivities.reserve,
+    "inventory.release": InventoryActivities.release,
+}
+
+
+def reserve(name: str, quantities: Mapping[str, int]) -> Effect:
+    """Take units out of stock: `{sku: units}`."""
+    lines = [{"sku": sku, "quantity": quantity} for sku, quantity in quantities.items()]
+    wanted = ", ".join(f"{quantity} {sku}" for sku, quantity in quantities.items())
+    return Effect(name=name, kind="inventory.reserve", request={"lines": lines}, summary=f"reserve {wanted}")
+
+
+def release(outcome: Outcome, *, generation: int = 1, reason: str | None = None) -> Effect:
+    """Give back what a committed reservation took: an effect of its own, with its own key and receipt."""
+    reservation_id = outcome.reservation_id
+    if reservation_id is None:
+        raise InvalidEffect(f"The outcome of {outcome.name} holds no reservation: there is nothing to release.")
+    return Effect(
+        name=release_name(outcome.name, generation),
+        kind="inventory.release",
+        path={"id": reservation_id},
+        request={} if reason is None else {"reason": reason},
+        summary=f"release {reservation_id}",
+    )
+
+
+class EffectCancelled(asyncio.CancelledError):
+    """The workflow was cancelled and the effect is settled: compensate what is committed, then let this go on."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__(f"{outcome.name} ended {outcome.state} before the cancellation")
+        self.outcome = outcome
+
+
+@dataclass(slots=True, kw_only=True)
+class _Performance:
+    """What one call of `perform` knows, for the queries and for itself."""
+
+    intent: Intent
+    state: EffectState = EffectState.PENDING
+    outcome: Outcome | None = None
+    given_up: str = ""
+    waiting: str = "waiting for the inventory's receipt"
+    rounds: int = 0
+    unknown_since: datetime | None = None
+    ended: bool = False
+
+    def view(self) -> dict[str, Any]:
+        """As the queries show it."""
+        return {
+            "key": self.intent.key,
+            "name": self.intent.name,
+            "kind": self.intent.kind,
+            "summary": self.intent.summary,
+            "request": json.loads(self.intent.request),
+            "decided_at": self.intent.decided_at.isoformat(),
+            "state": self.outcome.state if self.outcome else self.state,
+            "replayed": self.outcome.replayed if self.outcome else None,
+            "receipt_id": self.outcome.receipt.get("receipt_id") if self.outcome else None,
+            "given_up": self.given_up or None,
+            "waiting": None if self.ended else self.waiting,
+        }
+
+
+class EffectWorkflow:
+    """Base of every workflow that performs effects: `perform`, the queries, the signal and what the UI shows."""
+
+    def __init__(self) -> None:
+        self._origin = ""
+        self._scope = ""
+        self._why: dict[str, str] = {}
+        self._performed: dict[str, _Performance] = {}
+        self._journal: list[dict[str, Any]] = []
+        self._woken = 0
+
+    def act_for(self, *, origin: str, scope: str | None = None, why: Mapping[str, str] | None = None) -> None:
+        """Say for which deployment and business identity this run acts, and why: before the first `perform`.
+
+        Args:
+            origin: the deployment, from the workflow's input.
+            scope: the business identity; the workflow id by default.
+            why: the decision's body: who approved what. Later calls add to it.
+        """
+        self._origin = origin
+        self._scope = scope or workflow.info().workflow_id
+        self._why |= dict(why or {})
+
+    def note(self, kind: str, **body: Any) -> None:
+        """Add a line to what the `journal` query shows."""
+        self._journal.append({"at": workflow.now().isoformat(), "kind": kind, **body})
+
+    async def perform(self, effect: Effect) -> Outcome:
+        """Perform an effect, once, and answer how it ended.
+
+        Raises:
+            ApplicationError: the effect cannot be keyed, its name was used twice in this run, or its key stands for
+                another payload. Its type says which (`services.effects.errors`).
+            EffectCancelled: the workflow was cancelled; the effect is settled and the outcome is with the error.
+        """
+        performance = self._open(effect)
+        driver = asyncio.create_task(self._drive(performance))
+        try:
+            outcome = await asyncio.shield(driver)
+        except asyncio.CancelledError as cancellation:
+            performance.given_up = "the workflow was cancelled"
+            self._show()
+            outcome = await _whatever_comes(self._abandon(performance, driver))
+            raise EffectCancelled(outcome) from cancellation
+        finally:
+            self._close(performance)
+        return outcome
+
+    def _open(self, effect: Effect) -> _Performance:
+        if not self._origin:
+            raise _failure(InvalidEffect("perform was called before act_for(origin=...): no key can be made."))
+        if effect.kind not in _ACTIVITIES:
+            raise _failure(InvalidEffect(f"No activity performs {effect.kind!r:.80}."))
+        if effect.name in self._performed:
+            raise _failure(
+                NameUsedTwice(
+                    f"The name {effect.name!r} was used twice in one run. The second effect was not performed; the "
+                    "first one stands. Give each effect a name of its own, in a loop too."
+                )
+            )
+        info = workflow.info()
+        try:
+            intent = decide(
+                effect,
+                origin=self._origin,
+                scope=self._scope,
+                decided_at=workflow.now(),
+                why=self._why,
+                workflow_id=info.workflow_id,
+                workflow_type=info.workflow_type,
+                first_run_id=info.first_execution_run_id,
+            )
+            performance = _Performance(intent=intent)
+            self.note("intent", key=intent.key, name=intent.name, request=json.loads(intent.request))
+        except InvalidEffect as error:
+            raise _failure(error) from error
+        self._performed[effect.name] = performance
+        self._show()
+        return performance
+
+    def _close(self, performance: _Performance) -> None:
+        performance.ended = True
+        performance.unknown_since = None
+        outcome = performance.outcome
+        if outcome is not None:
+            self.note(
+                "observation",
+                key=outcome.key,
+                name=outcome.name,
+                state=outcome.state,
+                replayed=outcome.replayed,
+                receipt_id=outcome.receipt.get("receipt_id"),
+            )
+        self._show()
+
+    async def _drive(self, performance: _Performance) -> Outcome:
+        """Attempt, settle, pause, until the row is terminal and may be answered."""
+        pause = policies.FIRST_PAUSE
+        while True:
+            standing = await self._attempt(performance)
+            if standing is None or standing.outcome is None:
+                standing = await self._settle(performance)
+            if standing.outcome is not None:
+                return self._answer(performance, standing.outcome)
+            await self._pause(pause.total_seconds())
+            pause = min(pause * 2, policies.LONGEST_PAUSE)
+
+    async def _abandon(self, performance: _Performance, driver: asyncio.Task[Outcome]) -> Outcome:
+        """Give up beside whatever attempt is under way; end it when the row is terminal.
+
+        Awaiting the activity's own cancellation first would let Temporal report "cancelled" over a committed effect.
+        """
+        pause = policies.FIRST_PAUSE
+        try:
+            while True:
+                standing = await self._settle(performance)
+                if standing.outcome is not None:
+                    return self._answer(performance, standing.outcome)
+                await self._pause(pause.total_seconds())
+                pause = min(pause * 2, policies.LONGEST_PAUSE)
+        finally:
+            driver.cancel()
+            await workflow.wait([driver])
+
+    async def _attempt(self, performance: _Performance) -> Standing | None:
+        intent = performance.intent
+        left = policies.schedule_to_close(intent.decided_at, workflow.now())
+        if left is None or performance.given_up:
+            return None
+        performance.rounds += 1
+        try:
+            standing: Standing = await workflow.execute_activity_method(
+                _ACTIVITIES[intent.kind],
+                intent,
+                activity_id=f"{intent.name}#{performance.rounds}",
+                schedule_to_close_timeout=left,
+                start_to_close_timeout=policies.START_TO_CLOSE,
+                heartbeat_timeout=policies.HEARTBEAT,
+                retry_policy=policies.RETRY,
+                summary=f"{intent.summary} - {intent.key}",
+            )
+        except ActivityError as error:
+            self._unknown(performance, f"the attempt failed ({_cause(error)}): the receipt is looked up next")
+            return None
+        return standing
+
+    async def _settle(self, performance: _Performance) -> Standing:
+        intent = performance.intent
+        performance.rounds += 1
+        standing = await workflow.execute_activity_method(
+            EffectActivities.settle,
+            SettleRequest(intent=intent, given_up=performance.given_up),
+            activity_id=f"{intent.name}#{performance.rounds}.settle",
+            start_to_close_timeout=policies.START_TO_CLOSE,
+            heartbeat_timeout=policies.HEARTBEAT,
+            retry_policy=policies.RETRY,
+            summary=f"settle {intent.summary} - {intent.key}",
+        )
+        performance.state = standing.state
+        if standing.mismatch and standing.state.terminal:
+            raise _failure(FingerprintMismatch(standing.mismatch))
+        if standing.outcome is None:
+            self._unknown(performance, standing.mismatch or standing.waiting)
+        return standing
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait, or go on at once when somebody has settled something."""
+        woken = self._woken
+        try:
+            await workflow.wait_condition(lambda: self._woken > woken, timeout=seconds)
+        except TimeoutError:
+            return
+
+    def _answer(self, performance: _Performance, outcome: Outcome) -> Outcome:
+        performance.outcome = outcome.since(performance.intent.decided_at)
+        return performance.outcome
+
+    def _unknown(self, performance: _Performance, waiting: str) -> None:
+        performance.unknown_since = performance.unknown_since or workflow.now()
+        performance.waiting = waiting
+        self._show()
+
+    def _show(self) -> None:
+        """Mirror what is unsettled into search attributes, memo and current details."""
+        unsettled = [performance for performance in self._performed.values() if not performance.ended]
+        unknown = [performance.unknown_since for performance in unsettled if performance.unknown_since]
+        workflow.upsert_search_attributes(
+            search_attributes.updates(
+                states=[performance.state for performance in unsettled],
+                keys=[performance.intent.key for performance in unsettled],
+                unknown_since=min(unknown, default=None),
+            )
+        )
+        lines = [
+            f"- {performance.intent.summary} (`{performance.intent.key}`): {performance.state} since "
+            f"{performance.intent.decided_at:%Y-%m-%d %H:%M:%S} UTC. {performance.waiting}"
+            for performance in unsettled
+        ]
+        settled = [
+            f"- {performance.intent.summary} (`{performance.intent.key}`): {performance.outcome.state}, "
+            f"{performance.outcome.receipt.get('receipt_id')}"
+            for performance in self._performed.values()
+            if performance.outcome is not None
+        ]
+        details = "\n".join([*lines, *settled])
+        workflow.upsert_memo({"effects": details.encode()[: search_attributes.MEMO_BYTES].decode(errors="ignore")})
+        workflow.set_current_details(details)
+
+    @workflow.query(name="journal", description="Decisions, intents and observations of this run, in order")
+    def journal(self) -> list[dict[str, Any]]:
+        """What this run has journaled."""
+        return self._journal
+
+    @workflow.query(name="pending", description="Effects of this run whose outcome is not known yet, and why")
+    def pending(self) -> list[dict[str, Any]]:
+        """The unsettled effects."""
+        return [performance.view() for performance in self._performed.values() if not performance.ended]
+
+    @workflow.query(name="effect", description="One effect of this run, by its name or its key")
+    def effect(self, name: str) -> dict[str, Any] | None:
+        """One effect, or null."""
+        for performance in self._performed.values():
+            if name in {performance.intent.name, performance.intent.key}:
+                return performance.view()
+        return None
+
+    @workflow.signal(name="wake", description="Somebody has settled an effect: look at the journal now")
+    def wake(self) -> None:
+        """End the pause that `perform` may be in."""
+        self._woken += 1
+
+
+def _failure(error: Exception) -> ApplicationError:
+    return ApplicationError(str(error), type=type(error).__name__, non_retryable=True)
+
+
+def _cause(error: ActivityError) -> str:
+    cause = error.cause
+    return f"{cause.type}: {cause.message}" if isinstance(cause, ApplicationError) else str(cause or error)
+
+
+async def _whatever_comes(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Await something to its end through any number of cancellations."""
+    task = asyncio.create_task(coroutine)
+    while True:
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.done():
+                return task.result()

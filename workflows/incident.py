@@ -1,0 +1,172 @@
+"""An incident in a data centre: decide, ask for approval where required, reserve the parts, compensate on cancel."""
+
+from dataclasses import dataclass
+
+from temporalio import workflow
+from temporalio.exceptions import ApplicationError
+
+from activities.contracts import DecisionRequest, JournalActivities, StandingDecision
+from services.effects.records import Outcome, OutcomeState
+from workflows import policies
+from workflows.effects import EffectCancelled, EffectWorkflow, release, reserve
+
+APPROVAL = "approval"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """One reservation that the incident needs: `{sku: units}` under the effect's stable name."""
+
+    name: str
+    quantities: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncidentInput:
+    """An incident as `incident start` hands it over.
+
+    Attributes:
+        digest: SHA-256 of the whole incident: another matter under the same id is noticed by it.
+    """
+
+    origin: str
+    title: str
+    site: str
+    severity: str
+    approval_required: bool
+    effects: list[Parts]
+    digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Approval:
+    """What a person says about an incident."""
+
+    approved: bool
+    by: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalAnswer:
+    """The decision that stands; `mine` is False when somebody had decided before."""
+
+    approved: bool
+    by: str
+    decided_at: str
+    mine: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncidentResult:
+    """How an incident ended: `done`, `declined`, or `short` when something was rejected or voided."""
+
+    status: str
+    decided_by: str
+    outcomes: list[Outcome]
+
+
+@workflow.defn(name="Incident")
+class Incident(EffectWorkflow):
+    """Reserves what an incident needs, each part once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._incident: IncidentInput | None = None
+        self._approval: StandingDecision | None = None
+
+    @workflow.run
+    async def run(self, incident: IncidentInput) -> IncidentResult:
+        """Decide, perform the effects in order, and answer their outcomes."""
+        self._incident = incident
+        self.act_for(origin=incident.origin, why={"title": incident.title, "input": incident.digest})
+        decided_by = "rule: approval auto"
+        if incident.approval_required:
+            approval = await self._decided(incident)
+            decided_by = approval.body["by"]
+            if approval.body["approved"] != "yes":
+                return IncidentResult(status="declined", decided_by=decided_by, outcomes=[])
+        self.act_for(origin=incident.origin, why={"approved_by": decided_by})
+        self.note("decision", approved_by=decided_by)
+        outcomes: list[Outcome] = []
+        try:
+            for parts in incident.effects:
+                outcomes.append(await self.perform(reserve(parts.name, parts.quantities)))  # noqa: PERF401
+        except EffectCancelled as cancelled:
+            await self._compensate([*outcomes, cancelled.outcome])
+            raise
+        short = any(outcome.state is not OutcomeState.COMMITTED for outcome in outcomes)
+        return IncidentResult(status="short" if short else "done", decided_by=decided_by, outcomes=outcomes)
+
+    async def _compensate(self, outcomes: list[Outcome]) -> None:
+        """Give everything back that stands, newest first; each release has its own key and receipt."""
+        for outcome in reversed(outcomes):
+            if outcome.committed:
+                await self.perform(release(outcome, reason="the incident was cancelled"))
+
+    async def _decided(self, incident: IncidentInput) -> StandingDecision:
+        """The approval that stands in the journal, or else the one that a person gives now."""
+        standing = await self._record(
+            DecisionRequest(
+                origin=incident.origin,
+                scope=workflow.info().workflow_id,
+                name=APPROVAL,
+                decided_at=workflow.now(),
+                ask_only=True,
+            )
+        )
+        if standing is not None:
+            self._approval = self._approval or standing
+        else:
+            workflow.set_current_details(f"- waiting for a person: counterfoil incident approve {self._scope}")
+            await workflow.wait_condition(lambda: self._approval is not None)
+        await workflow.wait_condition(workflow.all_handlers_finished)
+        if self._approval is None:
+            raise ApplicationError("The approval was lost inside the workflow.", non_retryable=True)
+        return self._approval
+
+    async def _record(self, request: DecisionRequest) -> StandingDecision | None:
+        return await workflow.execute_activity_method(
+            JournalActivities.record_decision,
+            request,
+            start_to_close_timeout=policies.START_TO_CLOSE,
+            retry_policy=policies.RETRY,
+            summary=f"{'ask for' if request.ask_only else 'record'} the decision {request.name}",
+        )
+
+    @workflow.update(name="approve", description="Approve or decline an incident that waits for a person")
+    async def approve(self, approval: Approval) -> ApprovalAnswer:
+        """Record what a person decided; the first decision stands, and a later one is told so."""
+        await workflow.wait_condition(lambda: self._incident is not None)
+        if self._incident is None:
+            raise ApplicationError("The incident has no input.", non_retryable=True)
+        standing = await self._record(
+            DecisionRequest(
+                origin=self._incident.origin,
+                scope=workflow.info().workflow_id,
+                name=APPROVAL,
+                decided_at=workflow.now(),
+                body={
+                    "approved": "yes" if approval.approved else "no",
+                    "by": approval.by,
+                    "reason": approval.reason,
+                    "input": self._incident.digest,
+                },
+            )
+        )
+        if standing is None:
+            raise ApplicationError("The journal recorded no decision.", non_retryable=True)
+        self._approval = standing
+        return ApprovalAnswer(
+            approved=standing.body["approved"] == "yes",
+            by=standing.body["by"],
+            decided_at=standing.decided_at.isoformat(),
+            mine=standing.mine,
+        )
+
+    @approve.validator
+    def _check_approval(self, approval: Approval) -> None:
+        if not approval.by.strip():
+            raise ValueError("An approval needs the name of the person who gives it.")
+        if self._incident is not None and not self._incident.approval_required:
+            raise ValueError("This incident needs no approval: it was decided by rule.")

@@ -1,0 +1,47 @@
+"""Every time-out and retry policy of the workflows, with the reason for each number.
+
+From SIGKILL to settled takes about 13 s with Temporal's defaults. These settings and the server's
+`history.timerProcessorMaxTimeShift` bring it to about a second.
+"""
+
+from datetime import datetime, timedelta
+
+from temporalio.common import RetryPolicy
+
+# How long after its decision an effect may be sent. The journal's setting decides; this one only bounds the activity.
+SEND_WINDOW = timedelta(hours=24)
+MARGIN = timedelta(minutes=5)
+
+# A workflow task is milliseconds of pure code; a worker killed inside one is noticed after this.
+TASK_TIMEOUT = timedelta(seconds=1)
+# A dead worker's sticky queue is given up after this (Temporal's default: 10 s).
+STICKY_SCHEDULE_TO_START = timedelta(seconds=0.3)
+
+# Under 1 s, heartbeats of a busy worker come late and living attempts are taken for dead.
+HEARTBEAT = timedelta(seconds=1)
+HEARTBEAT_EVERY_SECONDS = 0.3
+# A send is given up (its outcome unknown) after this; below the drain time, else a shutdown would wait for ever.
+SEND_DEADLINE_SECONDS = 2.5
+DRAIN = timedelta(seconds=5)
+# Look-up, mark, send and observation, each at its own limit, fit into this.
+START_TO_CLOSE = timedelta(seconds=12)
+
+# No attempt limit: an effect is tried until it is settled or its send window is over.
+RETRY = RetryPolicy(
+    initial_interval=timedelta(seconds=0.1), backoff_coefficient=2.0, maximum_interval=timedelta(seconds=5)
+)
+
+# Between two rounds of `perform`, when an activity has failed for good.
+FIRST_PAUSE = timedelta(seconds=5)
+LONGEST_PAUSE = timedelta(minutes=5)
+
+SWEEP_EVERY = timedelta(seconds=60)
+SWEEP_START_TO_CLOSE = timedelta(seconds=60)
+SWEEP_HEARTBEAT = timedelta(seconds=5)
+SWEEP_PAGES_PER_RUN = 50
+
+
+def schedule_to_close(decided_at: datetime, now: datetime) -> timedelta | None:
+    """How long an effect's activity may go on; None when nothing may be sent any more."""
+    left = decided_at + SEND_WINDOW + MARGIN - now
+    return left if left > timedelta(0) else None
