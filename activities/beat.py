@@ -9,12 +9,11 @@ from typing import Any, TypeVar
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from activities.contracts import HEARTBEAT_EVERY_SECONDS
 from services.database import DatabaseError
 from services.effects.errors import HeldBack, OriginMismatch, Retryable, Terminal
 
 T = TypeVar("T")
-
-HEARTBEAT_EVERY_SECONDS = 0.3
 
 
 async def beating(work: Coroutine[Any, Any, T]) -> T:

@@ -12,6 +12,12 @@ from temporalio import activity
 from services.effects.records import Intent, Outcome
 from services.effects.states import EffectState
 
+# What workflows' time-outs and the activities' own limits have to agree on:
+# heartbeats come more often than the least heartbeat time-out that a busy worker can keep (1 s);
+HEARTBEAT_EVERY_SECONDS = 0.3
+# one send may take this long in all, and a shutdown waits for it.
+SEND_DEADLINE_SECONDS = 2.5
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:

@@ -18,10 +18,9 @@ from urllib.parse import quote
 
 import httpx
 
+from activities.contracts import SEND_DEADLINE_SECONDS
 from services.effects.records import Answer, Attempt, EffectRow, Receipt, Seen, Source
 
-# One send may take this long in all: httpx has no total deadline, and a dripping peer outlives its read time-out.
-SEND_DEADLINE_SECONDS: Final = 2.5
 CONNECT_SECONDS: Final = 1.0
 # Below the server's keep-alive (5 s): a connection that the server is about to close is not used again.
 KEEP_ALIVE_SECONDS: Final = 2.0
@@ -140,6 +139,7 @@ class InventoryClient:
             return Answer(seen=Seen.UNKNOWN, source=source, reason=_describe(error))
 
     async def _exchange(self, request: httpx.Request, source: Source) -> Answer:
+        # httpx has no total deadline, and a dripping peer outlives its read time-out.
         async with asyncio.timeout(self._deadline_seconds):
             response = await self._client.send(request, stream=True)
             try:

@@ -1,1 +1,156 @@
-"""Written in a moment."""
+"""The worker process: it polls for workflows and activities until it is told to stop.
+
+Told to stop (SIGTERM, Ctrl-C) it takes nothing new and lets each send under way come to its end, which is shorter than
+the drain time. Killed, it leaves marks in the journal by which its successors know what to look up.
+"""
+
+import asyncio
+import os
+import socket
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from typing import Any
+
+from temporalio.client import Client
+from temporalio.worker import Interceptor, Worker
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
+from temporalio.workflow import SandboxImportNotificationPolicy
+
+from activities.attempt import Attempts
+from activities.contracts import HEARTBEAT_EVERY_SECONDS, SEND_DEADLINE_SECONDS
+from activities.effects import EffectActivities
+from activities.inventory import InventoryActivities
+from activities.inventory_client import InventoryClient
+from activities.journal import JournalActivities
+from activities.reconciliation import ReconciliationActivities
+from services.database import check_schema, open_engine
+from services.effects.provider import Provider
+from services.journal.store import Journal
+from services.process_identity import ProcessIdentity, identity, provably_dead
+from services.reconciliation.sweep import Sweep
+from services.settings import WorkerSettings
+from services.temporal import check_search_attributes, task_queue, trigger_sweep
+from workflows import policies
+from workflows.incident import Incident
+from workflows.reconciliation import Reconciliation
+
+# Each effect in flight holds one slot and one connection.
+ACTIVITIES_AT_ONCE = 100
+
+# Pure modules that all runs share; whatever else a workflow module imports keeps the worker from starting.
+PASSED_THROUGH = (
+    "activities.contracts",
+    "rfc8785",
+    "services.effects",
+    "workflows.effects",
+    "workflows.policies",
+    "workflows.search_attributes",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What a worker is made of."""
+
+    journal: Journal
+    provider: Provider
+    origin: str
+
+
+def sandbox() -> SandboxedWorkflowRunner:
+    """The runner that refuses imports nobody has listed."""
+    restrictions = SandboxRestrictions.default.with_import_notification_policy(
+        SandboxImportNotificationPolicy.WARN_ON_DYNAMIC_IMPORT
+        | SandboxImportNotificationPolicy.RAISE_ON_UNINTENTIONAL_PASSTHROUGH
+    ).with_passthrough_modules(*PASSED_THROUGH)
+    return SandboxedWorkflowRunner(restrictions=restrictions)
+
+
+def build(
+    client: Client,
+    parts: Parts,
+    *,
+    workflows: Sequence[type] = (),
+    queue: str | None = None,
+    interceptors: Sequence[Interceptor] = (),
+    max_cached_workflows: int = 1000,
+) -> Worker:
+    """Put a worker together; it is not started.
+
+    Args:
+        client: connected to Temporal.
+        parts: the journal, the provider and the origin it works for.
+        workflows: an author's own, beside ours.
+        queue: another task queue than the origin's.
+        interceptors: for tests that stand at the seams.
+        max_cached_workflows: 0 keeps no run between its tasks.
+    """
+    me = identity()
+    attempts = Attempts(parts.journal, parts.provider, asdict(me))
+    inventory = InventoryActivities(attempts, parts.origin)
+    sweep = Sweep(
+        parts.journal,
+        parts.provider,
+        send_deadline=timedelta(seconds=SEND_DEADLINE_SECONDS),
+        provably_dead=_worker_is_dead,
+    )
+    return Worker(
+        client,
+        task_queue=queue or task_queue(parts.origin),
+        identity=f"{os.getpid()}@{socket.gethostname()}",
+        workflows=[Incident, Reconciliation, *workflows],
+        activities=[
+            inventory.reserve,
+            inventory.release,
+            EffectActivities(parts.journal, parts.provider, attempts, parts.origin).settle,
+            JournalActivities(parts.journal, parts.origin).record_decision,
+            ReconciliationActivities(sweep, client).sweep_page,
+        ],
+        workflow_runner=sandbox(),
+        interceptors=interceptors,
+        max_cached_workflows=max_cached_workflows,
+        max_concurrent_activities=ACTIVITIES_AT_ONCE,
+        sticky_queue_schedule_to_start_timeout=policies.STICKY_SCHEDULE_TO_START,
+        # The SDK would hold back heartbeats for 0.8 of the time-out, and a busy moment would look like a death.
+        max_heartbeat_throttle_interval=timedelta(seconds=HEARTBEAT_EVERY_SECONDS),
+        default_heartbeat_throttle_interval=timedelta(seconds=HEARTBEAT_EVERY_SECONDS),
+        graceful_shutdown_timeout=policies.DRAIN,
+    )
+
+
+def _worker_is_dead(worker: dict[str, Any]) -> bool:
+    try:
+        process = ProcessIdentity(**worker)
+    except TypeError:
+        return False  # written by another build: nothing is proven
+    return provably_dead(process)
+
+
+async def run(settings: WorkerSettings, client: Client, stop: asyncio.Event, *, workflows: Sequence[type] = ()) -> None:
+    """Check what a worker stands on, trigger a sweep, and work until `stop` is set.
+
+    Raises:
+        DatabaseError: the journal cannot be used.
+        NotSetUp: the namespace lacks search attributes or the Schedule.
+    """
+    engine = open_engine(settings.journal_database_url.get_secret_value())
+    provider = InventoryClient(
+        settings.inventory_url, settings.inventory_token.get_secret_value(), connections=2 * ACTIVITIES_AT_ONCE
+    )
+    try:
+        await asyncio.to_thread(check_schema, "journal", engine)
+        await check_search_attributes(client)
+        journal = Journal(
+            engine,
+            recorded_by=f"worker {os.getpid()}@{socket.gethostname()}",
+            send_window=timedelta(seconds=settings.send_window_seconds),
+            margin=timedelta(seconds=settings.margin_seconds),
+        )
+        parts = Parts(journal=journal, provider=provider, origin=settings.origin)
+        async with build(client, parts, workflows=workflows):
+            await trigger_sweep(client, settings.origin)
+            await stop.wait()
+    finally:
+        await provider.close()
+        engine.dispose()

@@ -19,9 +19,7 @@ STICKY_SCHEDULE_TO_START = timedelta(seconds=0.3)
 
 # Under 1 s, heartbeats of a busy worker come late and living attempts are taken for dead.
 HEARTBEAT = timedelta(seconds=1)
-HEARTBEAT_EVERY_SECONDS = 0.3
-# A send is given up (its outcome unknown) after this; below the drain time, else a shutdown would wait for ever.
-SEND_DEADLINE_SECONDS = 2.5
+# Above a send's total deadline, else a shutdown would cut it.
 DRAIN = timedelta(seconds=5)
 # Look-up, mark, send and observation, each at its own limit, fit into this.
 START_TO_CLOSE = timedelta(seconds=12)

@@ -1,0 +1,165 @@
+"""Temporal as the processes of Counterfoil use it: the connection, the search attributes and the sweep's Schedule.
+
+Where Temporal is comes from its own environment configuration (TEMPORAL_ADDRESS, TEMPORAL_NAMESPACE, TLS, API keys,
+profiles); nothing of it is a setting of ours.
+"""
+
+from datetime import timedelta
+
+from temporalio.api.enums.v1 import IndexedValueType
+from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
+from temporalio.client import (
+    Client,
+    Schedule,
+    ScheduleActionStartWorkflow,
+    ScheduleAlreadyRunningError,
+    ScheduleHandle,
+    ScheduleIntervalSpec,
+    ScheduleOverlapPolicy,
+    SchedulePolicy,
+    ScheduleSpec,
+    ScheduleUpdate,
+    ScheduleUpdateInput,
+)
+from temporalio.envconfig import ClientConfig
+from temporalio.service import RPCError, RPCStatusCode
+
+from workflows import policies, search_attributes
+from workflows.reconciliation import Reconciliation, ReconciliationInput
+
+
+class TemporalUnreachable(Exception):
+    """Temporal cannot be reached: the message says where and what to run."""
+
+
+class NotSetUp(Exception):
+    """Temporal answers, but the namespace lacks what `counterfoil setup` makes."""
+
+
+def task_queue(origin: str) -> str:
+    """The task queue of a deployment's workers."""
+    return f"counterfoil-{origin}"
+
+
+def schedule_id(origin: str) -> str:
+    """The Schedule of a deployment's sweep."""
+    return f"reconciliation-{origin}"
+
+
+async def connect() -> Client:
+    """Connect as Temporal's environment configuration says.
+
+    Raises:
+        TemporalUnreachable: nobody answers there, or it refuses us.
+    """
+    config = ClientConfig.load_client_connect_config()
+    address = config.get("target_host", "localhost:7233")
+    config["target_host"] = address
+    try:
+        return await Client.connect(**config)
+    except (RuntimeError, RPCError) as error:
+        raise TemporalUnreachable(
+            f"Temporal at {address} cannot be reached ({_first_line(error)}). Nothing was changed or lost. Start it "
+            f"(temporal server start-dev) or set TEMPORAL_ADDRESS."
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0][:120] if str(error) else type(error).__name__
+
+
+_WANTED = {key.name: int(key.indexed_value_type) for key in search_attributes.ALL}
+
+
+async def _attributes(client: Client) -> dict[str, int]:
+    listed = await client.operator_service.list_search_attributes(
+        ListSearchAttributesRequest(namespace=client.namespace)
+    )
+    return {name: int(kind) for name, kind in listed.custom_attributes.items()}
+
+
+async def check_search_attributes(client: Client) -> None:
+    """Compare names and types; the server accepts the same name with another type in silence.
+
+    Raises:
+        NotSetUp: one is missing or has another type.
+    """
+    have = await _attributes(client)
+    missing = sorted(name for name in _WANTED if name not in have)
+    other = sorted(name for name, kind in _WANTED.items() if have.get(name, kind) != kind)
+    if other:
+        raise NotSetUp(
+            f"The search attributes {', '.join(other)} of namespace {client.namespace} have another type than this "
+            "build needs. Nothing was changed. Use another namespace, or remove them there if nothing else uses them."
+        )
+    if missing:
+        raise NotSetUp(
+            f"Namespace {client.namespace} lacks the search attributes {', '.join(missing)}. Nothing is lost. "
+            "Run: counterfoil setup"
+        )
+
+
+async def add_search_attributes(client: Client) -> list[str]:
+    """Register what is missing, then check; the names that were added.
+
+    Raises:
+        NotSetUp: one has another type.
+    """
+    have = await _attributes(client)
+    missing = {name: kind for name, kind in _WANTED.items() if name not in have}
+    if missing:
+        await client.operator_service.add_search_attributes(
+            AddSearchAttributesRequest(
+                namespace=client.namespace,
+                search_attributes={name: IndexedValueType.ValueType(kind) for name, kind in missing.items()},
+            )
+        )
+    await check_search_attributes(client)
+    return sorted(missing)
+
+
+async def ensure_schedule(client: Client, origin: str) -> bool:
+    """Make the sweep's Schedule, or bring it to this build's form; whether it is new."""
+    schedule = Schedule(
+        action=ScheduleActionStartWorkflow(
+            Reconciliation.run,
+            ReconciliationInput(),
+            id=schedule_id(origin),
+            task_queue=task_queue(origin),
+            task_timeout=policies.TASK_TIMEOUT,
+            static_summary="match pending intents to receipts",
+        ),
+        spec=ScheduleSpec(intervals=[ScheduleIntervalSpec(every=policies.SWEEP_EVERY)]),
+        # A sweep that is asked for while one runs runs after it: what became pending meanwhile is not missed.
+        policy=SchedulePolicy(overlap=ScheduleOverlapPolicy.BUFFER_ONE, catchup_window=timedelta(minutes=1)),
+    )
+    try:
+        await client.create_schedule(schedule_id(origin), schedule)
+    except ScheduleAlreadyRunningError:
+
+        def update(found: ScheduleUpdateInput) -> ScheduleUpdate:
+            schedule.state = found.description.schedule.state  # a pause that somebody set stays
+            return ScheduleUpdate(schedule=schedule)
+
+        await client.get_schedule_handle(schedule_id(origin)).update(update)
+        return False
+    return True
+
+
+async def trigger_sweep(client: Client, origin: str) -> ScheduleHandle:
+    """Ask for a sweep now.
+
+    Raises:
+        NotSetUp: there is no Schedule.
+    """
+    handle = client.get_schedule_handle(schedule_id(origin))
+    try:
+        await handle.trigger(overlap=ScheduleOverlapPolicy.BUFFER_ONE)
+    except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND:
+            raise NotSetUp(
+                f"Namespace {client.namespace} has no Schedule {schedule_id(origin)}: nothing would be reconciled. "
+                "Run: counterfoil setup"
+            ) from error
+        raise
+    return handle
