@@ -1,0 +1,302 @@
+"""What can be read: receipts one by one and in commit order, reservations, stock and the ledger.
+
+- The feed never skips: a receipt with a lower sequence than the watermark is committed and was visible with it.
+- "Not found" says when it was observed and at which watermark, and no more than that.
+- Another tenant's rows and rows that do not exist are the same thing to a reader.
+
+Everything here blocks: it runs in a thread.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from services.database import DatabaseUnreachable, reading
+from services.inventory import receipts
+from services.inventory.contract import Answer, Outcome, ReservationState, is_reservation_id, is_sku, rfc3339, to_json
+from services.inventory.problems import Problem, Refused, no_reservation, overloaded
+from services.inventory.tables import (
+    COUNTERS,
+    MOVEMENTS,
+    RECEIPT_LINES,
+    RECEIPTS,
+    RESERVATION_LINES,
+    RESERVATIONS,
+    STOCK,
+)
+
+# A page that fits one response of a few hundred kilobytes.
+MAX_PAGE = 1000
+DEFAULT_PAGE = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReservedLine:
+    """Units of one SKU in a reservation."""
+
+    sku: str
+    quantity: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reservation:
+    """Where a reservation's units are now."""
+
+    reservation_id: str
+    state: ReservationState
+    key: str
+    receipt_id: str
+    reference: str | None
+    lines: tuple[ReservedLine, ...]
+    expires_at: str | None
+    created_at: str
+    release_key: str | None
+    release_receipt_id: str | None
+    released_at: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stock:
+    """A SKU's balances; `version` counts its movements."""
+
+    sku: str
+    received: int
+    available: int
+    held: int
+    consumed: int
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerEntry:
+    """One movement: the amounts are signed changes, and sum to the stock."""
+
+    version: int
+    sku: str
+    kind: str
+    quantity: int
+    received: int
+    available: int
+    held: int
+    consumed: int
+    key: str
+    receipt_id: str
+    reservation_id: str | None
+    created_at: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerPage:
+    """Movements in order of version; the next page is after `next_after_version`, until that is `version`."""
+
+    sku: str
+    movements: tuple[LedgerEntry, ...]
+    next_after_version: int
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedQuery:
+    """Which receipts a page of the feed is of."""
+
+    after: int = 0
+    limit: int = DEFAULT_PAGE
+    reference: str | None = None
+    sku: str | None = None
+
+
+class Reader:
+    """Answers questions from one database."""
+
+    def __init__(self, engine: sa.Engine, clock: receipts.Clock) -> None:
+        self._engine = engine
+        self._clock = clock
+
+    def receipt(self, tenant: str, key: str) -> Answer:
+        """The receipt of a key.
+
+        Raises:
+            Refused: no receipt is committed at the watermark that the problem names.
+        """
+        observed_at = self._clock()  # before the look, so that the absence is not older than it says
+        with self._reading() as connection:
+            watermark = _watermark(connection, tenant)
+            row = receipts.find(connection, tenant, key)
+        if row is None:
+            raise Refused(
+                Problem.RECEIPT_NOT_FOUND,
+                "No receipt is committed under this key. A request may still be on its way: void the key to be sure.",
+                observed_at=rfc3339(observed_at),
+                watermark=watermark,
+            )
+        return Answer(http_status=200, body=row.receipt.encode(), outcome=Outcome(row.outcome), replayed=False)
+
+    def feed(self, tenant: str, query: FeedQuery) -> bytes:
+        """A page of receipts in commit order, each word for word as it was written."""
+        statement = sa.select(RECEIPTS.c.sequence, RECEIPTS.c.receipt).where(RECEIPTS.c.tenant == tenant)
+        if query.sku is not None:
+            statement = statement.join(
+                RECEIPT_LINES,
+                sa.and_(
+                    RECEIPT_LINES.c.tenant == RECEIPTS.c.tenant,
+                    RECEIPT_LINES.c.sequence == RECEIPTS.c.sequence,
+                    RECEIPT_LINES.c.sku == query.sku,
+                ),
+            )
+        if query.reference is not None:
+            statement = statement.where(RECEIPTS.c.reference == query.reference)
+        with self._reading() as connection:
+            watermark = _watermark(connection, tenant)
+            rows = connection.execute(
+                statement.where(RECEIPTS.c.sequence > query.after, RECEIPTS.c.sequence <= watermark)
+                .order_by(RECEIPTS.c.sequence)
+                .limit(query.limit)
+            ).all()
+        # A page that is not full has seen all up to the watermark. A watermark below `after` is left for the caller to
+        # see: this database is older than the one that was read before.
+        next_after = rows[-1].sequence if len(rows) == query.limit else max(query.after, watermark)
+        page = ",".join(row.receipt for row in rows)
+        return f'{{"receipts":[{page}],"next_after":{next_after},"watermark":{watermark}}}'.encode()
+
+    def reservation(self, tenant: str, reservation_id: str) -> bytes:
+        """A reservation as it is now.
+
+        Raises:
+            Refused: there is none.
+        """
+        reserved, released = RECEIPTS.alias("reserved"), RECEIPTS.alias("released")
+        query = (
+            sa.select(
+                RESERVATIONS.c.state,
+                *(
+                    reserved.c[name].label(f"reserved_{name}")
+                    for name in ("sequence", "key", "reference", "created_at")
+                ),
+                *(released.c[name].label(f"released_{name}") for name in ("sequence", "key", "created_at")),
+            )
+            .join(reserved, _made_by(reserved, RESERVATIONS.c.reserved_by))
+            .outerjoin(released, _made_by(released, RESERVATIONS.c.released_by))
+            .where(RESERVATIONS.c.tenant == tenant, RESERVATIONS.c.reservation_id == reservation_id)
+        )
+        lines = (
+            sa.select(RESERVATION_LINES.c.sku, RESERVATION_LINES.c.quantity)
+            .where(RESERVATION_LINES.c.tenant == tenant, RESERVATION_LINES.c.reservation_id == reservation_id)
+            .order_by(RESERVATION_LINES.c.sku)
+        )
+        if not is_reservation_id(reservation_id):
+            raise no_reservation()
+        with self._reading() as connection:
+            row = connection.execute(query).one_or_none()
+            reserved_lines = connection.execute(lines).all()
+        if row is None:
+            raise no_reservation()
+        return _body(
+            Reservation(
+                reservation_id=reservation_id,
+                state=ReservationState(row.state),
+                key=row.reserved_key,
+                receipt_id=f"receipt-{row.reserved_sequence}",
+                reference=row.reserved_reference,
+                lines=tuple(ReservedLine(sku=line.sku, quantity=line.quantity) for line in reserved_lines),
+                expires_at=None,
+                created_at=rfc3339(row.reserved_created_at),
+                release_key=row.released_key,
+                release_receipt_id=None if row.released_sequence is None else f"receipt-{row.released_sequence}",
+                released_at=None if row.released_created_at is None else rfc3339(row.released_created_at),
+            )
+        )
+
+    def stock(self, tenant: str, sku: str) -> bytes:
+        """A SKU's balances.
+
+        Raises:
+            Refused: it was never delivered.
+        """
+        with self._reading() as connection:
+            return _body(_stock(connection, tenant, sku))
+
+    def ledger(self, tenant: str, sku: str, after_version: int) -> bytes:
+        """A page of a SKU's movements.
+
+        Raises:
+            Refused: it was never delivered.
+        """
+        with self._reading() as connection:
+            version = _stock(connection, tenant, sku).version
+            rows = connection.execute(
+                sa.select(MOVEMENTS)
+                .where(
+                    MOVEMENTS.c.tenant == tenant,
+                    MOVEMENTS.c.sku == sku,
+                    MOVEMENTS.c.version > after_version,
+                    MOVEMENTS.c.version <= version,
+                )
+                .order_by(MOVEMENTS.c.version)
+                .limit(MAX_PAGE)
+            ).all()
+        return _body(
+            LedgerPage(
+                sku=sku,
+                movements=tuple(map(_entry, rows)),
+                next_after_version=rows[-1].version if rows else max(after_version, version),
+                version=version,
+            )
+        )
+
+    @contextmanager
+    def _reading(self) -> Iterator[sa.Connection]:
+        try:
+            with reading(self._engine) as connection:
+                yield connection
+        except DatabaseUnreachable:
+            raise overloaded() from None
+
+
+def _watermark(connection: sa.Connection, tenant: str) -> int:
+    """The last committed sequence. Read first: what it covers is visible to every later statement."""
+    query = sa.select(COUNTERS.c.last_sequence).where(COUNTERS.c.tenant == tenant)
+    return connection.execute(query).scalar_one_or_none() or 0
+
+
+def _made_by(receipt: sa.FromClause, sequence: sa.Column[Any]) -> sa.ColumnElement[bool]:
+    return sa.and_(receipt.c.tenant == RESERVATIONS.c.tenant, receipt.c.sequence == sequence)
+
+
+def _stock(connection: sa.Connection, tenant: str, sku: str) -> Stock:
+    query = sa.select(STOCK).where(STOCK.c.tenant == tenant, STOCK.c.sku == sku)
+    row = connection.execute(query).one_or_none() if is_sku(sku) else None
+    if row is None:
+        raise Refused(Problem.SKU_NOT_FOUND, "This SKU was never delivered.")
+    return Stock(
+        sku=row.sku,
+        received=row.received,
+        available=row.available,
+        held=row.held,
+        consumed=row.consumed,
+        version=row.version,
+    )
+
+
+def _entry(row: sa.Row[Any]) -> LedgerEntry:
+    return LedgerEntry(
+        version=row.version,
+        sku=row.sku,
+        kind=row.kind,
+        quantity=row.quantity,
+        received=row.received,
+        available=row.available,
+        held=row.held,
+        consumed=row.consumed,
+        key=row.key,
+        receipt_id=f"receipt-{row.sequence}",
+        reservation_id=row.reservation_id,
+        created_at=rfc3339(row.created_at),
+    )
+
+
+def _body(document: Any) -> bytes:
+    return to_json(dataclasses.asdict(document)).encode()

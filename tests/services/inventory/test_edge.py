@@ -1,0 +1,168 @@
+"""What holds for every request: tokens, sizes, headers, and the end of everything that goes wrong."""
+
+import json
+import socket
+from collections.abc import Iterator
+
+import httpx
+import pytest
+import sqlalchemy as sa
+
+from services.inventory.edge import MAX_BODY_BYTES, MAX_DRAINED_BYTES, Tokens
+from tests.services.inventory.conftest import Caller, Service, connect, running
+
+ALWAYS = {"receipt-outcome", "idempotency-replayed", "cache-control", "x-request-id"}
+
+
+def assert_problem(response: httpx.Response, name: str) -> None:
+    """A problem document of that type, with its headers."""
+    assert response.headers["content-type"] == "application/problem+json"
+    document = response.json()
+    assert (document["type"], document["status"]) == (f"/problems/{name}", response.status_code)
+    assert document["title"]
+    assert document["detail"]
+    assert set(response.headers) >= ALWAYS
+    assert response.headers["cache-control"] == "no-store"
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    [[], ["Bearer wrong"], ["Bearer"], ["token-1"], ["Basic token-1"], ["Bearer token-1, x"]],
+)
+def test_without_a_known_token_nothing_is_said_or_done(service: Service, authorization: list[str]) -> None:
+    """401 goes before every other check, and repeats no token."""
+    with httpx.Client(base_url=service.url, trust_env=False) as http:
+        headers = [("Authorization", value) for value in authorization]
+        for method, path in (
+            ("POST", "/v1/reservations"),
+            ("GET", "/v1/nothing"),
+            ("PATCH", "/v1/receipts"),
+            ("GET", "/v1"),
+        ):
+            response = http.request(method, path, headers=headers, content=b"x" * (MAX_BODY_BYTES + 1))
+            assert response.status_code == 401
+            assert_problem(response, "unauthorized")
+            assert response.headers["www-authenticate"] == "Bearer"
+            assert "token-1" not in response.text
+
+
+def test_a_token_is_exact_and_its_scheme_is_not() -> None:
+    """One header, any case of "Bearer", the whole token."""
+    tokens = Tokens({"token-a": "acme", "token-b": "globex"})
+    assert tokens.tenant(["bearer token-b"]) == "globex"
+    assert tokens.tenant(["Bearer token-a"]) == "acme"
+    for other in ([], ["Bearer token-"], ["Bearer token-aa"], ["Bearer TOKEN-A"], ["Bearer token-a", "Bearer token-b"]):
+        assert tokens.tenant(other) is None
+
+
+def test_what_needs_no_token_is_there_without_one(service: Service) -> None:
+    """Health and the description are public; an unknown path outside /v1 is just not there."""
+    with httpx.Client(base_url=service.url, trust_env=False) as http:
+        for path in ("/livez", "/readyz", "/openapi.json"):
+            response = http.get(path)
+            assert response.status_code == 200
+            assert set(response.headers) >= ALWAYS
+        assert_problem(http.get("/nothing"), "not-found")
+        assert_problem(http.post("/livez"), "method-not-allowed")
+        assert_problem(http.get("//v1/receipts"), "not-found")
+
+
+def test_every_response_has_its_own_request_id(caller: Caller) -> None:
+    """The id is per request, also of a replay, and never in the body."""
+    key = caller.new_key()
+    responses = [caller.reserve(key=key), caller.reserve(key=key), caller.receipt(key), caller.http.get("/v1/nothing")]
+    ids = {response.headers["x-request-id"] for response in responses}
+    assert len(ids) == 4
+    assert all(set(response.headers) >= ALWAYS for response in responses)
+    assert not any(number in response.text for number in ids for response in responses)
+
+
+@pytest.mark.parametrize("size", [MAX_BODY_BYTES + 1, MAX_DRAINED_BYTES])
+def test_an_oversized_body_is_heard_out_and_refused(caller: Caller, size: int) -> None:
+    """413 goes before the key is looked at; the caller hears it, whole or in pieces, and its connection lives on."""
+    for content in (b" " * size, iter([b" " * (size // 2), b" " * (size - size // 2)])):
+        response = caller.http.post("/v1/reservations", content=content)
+        assert response.status_code == 413
+        assert_problem(response, "payload-too-large")
+    assert caller.available() == 10
+
+
+def test_a_body_that_never_ends_is_cut_off(service: Service) -> None:
+    """After 1 MiB the answer comes and the connection goes."""
+    host, port = httpx.URL(service.url).host, httpx.URL(service.url).port
+    assert port is not None
+    with socket.create_connection((host, port), timeout=10) as peer:
+        head = "POST /v1/deliveries HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer token-1\r\n"
+        peer.sendall(f"{head}Content-Length: 9999999999\r\n\r\n".encode())
+        # One byte more than is drained, so that nothing is left unread when the connection goes.
+        peer.sendall(b" " * (MAX_DRAINED_BYTES + 1))
+        answer = b""
+        while data := peer.recv(65536):
+            answer += data
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    assert b"connection: close" in answer.lower()
+
+
+def test_a_body_of_the_largest_size_is_read(caller: Caller) -> None:
+    """64 KiB are allowed to the byte."""
+    body = json.dumps({"sku": "FILTER-A", "quantity": 1}).encode()
+    headers = {"Idempotency-Key": caller.new_key(), "Effect-Not-After": caller.not_after}
+    response = caller.http.post("/v1/deliveries", content=body.ljust(MAX_BODY_BYTES), headers=headers)
+    assert response.status_code == 201
+
+
+def test_half_a_request_is_no_request(service: Service, callers: Iterator[Caller]) -> None:
+    """A caller that breaks off in its body, here in a complete JSON text, has executed nothing."""
+    caller = next(callers)
+    key = caller.new_key()
+    url = httpx.URL(service.url)
+    assert url.port is not None
+    body = b'{"sku":"FILTER-A","quantity":1}'
+    head = (
+        f"POST /v1/deliveries HTTP/1.1\r\nHost: x\r\nAuthorization: {caller.http.headers['authorization']}\r\n"
+        f"Idempotency-Key: {key}\r\nEffect-Not-After: {caller.not_after}\r\nContent-Length: {len(body) + 1}\r\n\r\n"
+    )
+    with socket.create_connection((url.host, url.port), timeout=10) as peer:
+        peer.sendall(head.encode() + body)
+        peer.shutdown(socket.SHUT_WR)
+        while peer.recv(65536):
+            pass
+    assert caller.receipt(key).status_code == 404
+
+
+def test_a_failure_inside_shows_nothing_of_the_inside(database_url: str) -> None:
+    """500 is a problem document without the table, the statement or the exception; the log has them."""
+    with running(database_url, {"token": "acme"}) as service, connect(service.url, "token") as http:
+        caller = Caller(http)
+        assert caller.deliver().status_code == 201
+        with service.engine.begin() as connection:
+            connection.execute(sa.text("ALTER TABLE movements RENAME TO elsewhere"))
+        key = caller.new_key()
+        response = caller.reserve(key=key)
+        assert response.status_code == 500
+        assert_problem(response, "internal")
+        assert "retry-after" not in response.headers
+        assert not any(word in response.text for word in ("movements", "sqlite", "Error", "SELECT", "INSERT"))
+        assert caller.receipt(key).status_code == 404
+        assert caller.available() == 10
+
+
+def test_a_database_that_cannot_be_had_is_said_before_anything_is_done(database_url: str) -> None:
+    """503 with Retry-After: this delivery did nothing; alive and not ready are two things."""
+    with running(database_url, {"token": "acme"}) as service, connect(service.url, "token") as http:
+        caller = Caller(http)
+        service.engine.dispose()
+
+        @sa.event.listens_for(service.engine, "do_connect")
+        def refuse(*_: object) -> None:
+            raise service.engine.dialect.loaded_dbapi.OperationalError("unable to open database file")
+
+        responses = [caller.deliver(), caller.void(caller.new_key()), caller.receipt(caller.new_key())]
+        for response in [*responses, http.get("/readyz"), http.get("/v1/stock/FILTER-A")]:
+            assert response.status_code == 503
+            assert_problem(response, "overloaded")
+            assert response.headers["retry-after"] == "1"
+            assert "unable" not in response.text
+        assert http.get("/livez").status_code == 200
+        sa.event.remove(service.engine, "do_connect", refuse)
+        assert caller.deliver().status_code == 201

@@ -1,0 +1,171 @@
+"""The inventory as a process: how it starts, how it ends, and what a kill leaves behind."""
+
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from threading import Semaphore
+from typing import Any
+
+import httpx
+import pytest
+import sqlalchemy as sa
+
+from services.database import DatabaseError, SchemaMismatch, migrate, open_engine, reading
+from services.inventory.serve import AddressError, TokensError, bind, parse_tokens, serve, url_of
+from services.inventory.tables import KEYS, MOVEMENTS, RECEIPTS, STOCK
+from tests.services.inventory.conftest import Caller, connect
+
+PROGRAM = """
+import sys
+from services.inventory.serve import parse_tokens, serve
+serve("127.0.0.1", 0, sys.argv[1], parse_tokens("acme=token-a"), ready=lambda url: print(url, flush=True))
+print("ended", flush=True)
+"""
+DEADLINE = "2100-01-01T00:00:00Z"
+
+
+@contextmanager
+def process(database_url: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The service in a process of its own, and its URL."""
+    with subprocess.Popen([sys.executable, "-c", PROGRAM, database_url], stdout=subprocess.PIPE, text=True) as running:
+        try:
+            assert running.stdout is not None
+            yield running, running.stdout.readline().strip()
+        finally:
+            running.kill()
+
+
+def test_tokens_are_read_with_their_tenants() -> None:
+    """White space is nothing, a tenant may have two tokens, and a token may end in padding."""
+    assert parse_tokens("acme=token-a,globex=token-b") == {"token-a": "acme", "token-b": "globex"}
+    assert parse_tokens(" acme=a1 , acme=a2== ") == {"a1": "acme", "a2==": "acme"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " ",
+        ",",
+        "acme",
+        "acme=",
+        "=token",
+        "acme=s3cret,",
+        "acme=s3cret,globex",
+        "acme=s3cret x",
+        "a b=s3cret",
+        "acme=s3cret,globex=s3cret",
+        "acme=s3cret,acme=s3cret",
+        "acme=s3crét",
+    ],
+)
+def test_tokens_that_cannot_be_read_are_refused_without_repeating_them(text: str) -> None:
+    """The message says which entry and what to do; a secret is in none of them."""
+    with pytest.raises(TokensError, match=r"Entry \d+ of the tokens .*\. .*\.") as error:
+        parse_tokens(text)
+    assert "s3cr" not in str(error.value)
+
+
+def test_a_taken_address_is_said_so() -> None:
+    """The error names the address and what to do."""
+    listener = bind("127.0.0.1", 0)
+    listener.listen()
+    port = listener.getsockname()[1]
+    assert url_of(listener) == f"http://127.0.0.1:{port}"
+    with pytest.raises(AddressError, match=f"127.0.0.1:{port} cannot be listened on"):
+        bind("127.0.0.1", port)
+    listener.close()
+
+
+def test_no_service_starts_on_another_schema(database_url: str) -> None:
+    """The schema is checked before the first request, and the message names the command."""
+    migrate("inventory", database_url, "base")
+    with pytest.raises(SchemaMismatch, match="counterfoil migrate inventory"):
+        serve("127.0.0.1", 0, database_url, {"token-a": "acme"})
+    with pytest.raises(DatabaseError):
+        serve("127.0.0.1", 0, "mysql://x", {"token-a": "acme"})
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_is_a_clean_end(database_url: str, number: signal.Signals) -> None:
+    """Exit code 0, after `serve` has returned."""
+    with process(database_url) as (running, url):
+        with connect(url, "token-a") as http:
+            assert Caller(http, not_after=DEADLINE).deliver().status_code == 201
+        running.send_signal(number)
+        output, _ = running.communicate(timeout=20)
+        assert (running.returncode, output) == (0, "ended\n")
+
+
+def test_what_is_under_way_at_a_signal_is_answered(database_url: str) -> None:
+    """A clean end leaves nobody without an answer: every request that was sent gets one, or was never taken."""
+    with process(database_url) as (running, url), connect(url, "token-a") as http, ThreadPoolExecutor(8) as pool:
+        caller = Caller(http, not_after=DEADLINE)
+        first = pool.submit(caller.deliver, 1)
+        rest = [pool.submit(caller.deliver, 1) for _ in range(7)]
+        first.result()
+        running.send_signal(signal.SIGTERM)
+        answered = 1 + sum(future.exception() is None for future in rest)
+        running.communicate(timeout=20)
+        assert running.returncode == 0
+    engine = open_engine(database_url)
+    with reading(engine) as connection:
+        assert connection.execute(sa.select(sa.func.count()).select_from(RECEIPTS)).scalar_one() == answered
+    engine.dispose()
+
+
+def test_a_kill_under_load_leaves_one_effect_for_every_key(database_url: str) -> None:
+    """I01, I02, I37: SIGKILL amid commits, twice; then the same keys again: all land, none twice, none is locked."""
+    keys = [f"killed-key-{number:06d}" for number in range(90)]
+
+    def send(caller: Caller, key: str, answered: Semaphore) -> httpx.Response:
+        try:
+            return caller.reserve(1, key=key)
+        finally:
+            answered.release()
+
+    known: dict[str, bytes] = {}
+    for kill in (True, True, False):
+        with process(database_url) as (running, url), connect(url, "token-a") as http, ThreadPoolExecutor(8) as pool:
+            caller = Caller(http, not_after=DEADLINE)
+            caller.deliver(len(keys), key="delivery-key-00000001")
+            answered = Semaphore(0)
+            futures: dict[str, Future[httpx.Response]] = {key: pool.submit(send, caller, key, answered) for key in keys}
+            if kill:
+                for _ in range(len(known) + 20):
+                    answered.acquire()
+                running.kill()
+            for key, future in futures.items():
+                with suppress(httpx.TransportError):
+                    response = future.result()
+                    assert response.status_code == 201
+                    assert known.setdefault(key, response.content) == response.content
+    assert set(known) == set(keys)
+    check_invariants(database_url, keys)
+
+
+def check_invariants(database_url: str, keys: list[str]) -> None:
+    """What holds in every database of the service, at any moment."""
+    engine = open_engine(database_url)
+    with reading(engine) as connection:
+        stock = connection.execute(sa.select(STOCK)).one()
+        movements = connection.execute(sa.select(MOVEMENTS).order_by(MOVEMENTS.c.version)).all()
+        receipts = connection.execute(sa.select(RECEIPTS).order_by(RECEIPTS.c.sequence)).all()
+        claimed = connection.execute(sa.select(KEYS.c.key)).scalars().all()
+        integrity: Any = connection.exec_driver_sql("PRAGMA integrity_check").scalar_one()
+        broken = connection.exec_driver_sql("PRAGMA foreign_key_check").all()
+    engine.dispose()
+    assert (integrity, broken) == ("ok", [])
+    assert (stock.received, stock.available, stock.consumed) == (len(keys), 0, len(keys))
+    assert [movement.version for movement in movements] == list(range(1, stock.version + 1))
+    assert [receipt.sequence for receipt in receipts] == list(range(1, len(receipts) + 1))
+    assert sorted(claimed) == sorted(receipt.key for receipt in receipts)
+    per_key = Counter(movement.key for movement in movements)
+    assert all(per_key[key] == 1 for key in keys)
+    assert per_key.total() == len(keys) + 1
+    for bucket in ("received", "available", "held", "consumed"):
+        assert sum(getattr(movement, bucket) for movement in movements) == getattr(stock, bucket)

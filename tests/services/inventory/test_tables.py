@@ -1,0 +1,75 @@
+"""The schema, and what the database refuses whatever the code does."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from alembic import command
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.schema import CreateIndex, CreateTable
+
+from services.database import _alembic, migrate, open_engine, writing
+from services.inventory.tables import KEYS, METADATA, STOCK
+
+BALANCED = {"tenant": "acme", "sku": "FILTER-A", "received": 10, "available": 8, "held": 0, "consumed": 2, "version": 1}
+
+
+def test_the_schema_goes_up_matches_the_tables_goes_down_and_up_again(tmp_path: Path) -> None:
+    """What the migration builds is what the tables say, and nothing stays behind on the way down."""
+    url = f"sqlite:///{tmp_path / 'inventory.db'}"
+    assert migrate("inventory", url) == "inventory_0001"
+    engine = open_engine(url)
+    config = _alembic("inventory")
+    with engine.connect() as connection:
+        config.attributes["connection"] = connection
+        command.check(config)
+    assert migrate("inventory", url, "base") == "base"
+    assert set(sa.inspect(engine).get_table_names()) <= {"alembic_version"}
+    engine.dispose()
+    assert migrate("inventory", url) == "inventory_0001"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"available": 9},
+        {"received": -2, "available": -2, "consumed": 0},
+        {"available": -1, "consumed": 11},
+        {"available": 11, "consumed": -1},
+        {"available": 9, "held": -1},
+    ],
+)
+def test_no_stock_row_is_out_of_balance_or_below_zero(database_url: str, change: dict[str, Any]) -> None:
+    """I16: the CHECK constraints hold even against a wrong UPDATE."""
+    engine = open_engine(database_url)
+    with writing(engine) as connection:
+        connection.execute(STOCK.insert().values(BALANCED))
+    with pytest.raises(sa.exc.IntegrityError), writing(engine) as connection:
+        connection.execute(STOCK.update().values(change))
+    engine.dispose()
+
+
+def test_no_transaction_commits_a_key_without_its_receipt(database_url: str) -> None:
+    """I01: there is no way for a row to say "in progress": the claim alone cannot be committed."""
+    engine = open_engine(database_url)
+    with pytest.raises(sa.exc.IntegrityError), writing(engine) as connection:
+        connection.execute(KEYS.insert().values(tenant="acme", key="key-0123456789abcdef"))
+    engine.dispose()
+
+
+def test_one_key_is_one_row_per_tenant() -> None:
+    """Uniqueness is the database's, on the tenant and the key together."""
+    assert [column.name for column in KEYS.primary_key] == ["tenant", "key"]
+    receipts = METADATA.tables["receipts"]
+    unique = [constraint for constraint in receipts.constraints if isinstance(constraint, sa.UniqueConstraint)]
+    assert [[column.name for column in constraint.columns] for constraint in unique] == [["tenant", "key"]]
+
+
+def test_every_table_is_written_for_postgresql_too() -> None:
+    """The same tables compile for the other database."""
+    dialect = postgresql.dialect()  # type: ignore[no-untyped-call]
+    for table in METADATA.sorted_tables:
+        assert "SERIAL" not in str(CreateTable(table).compile(dialect=dialect))
+        for index in table.indexes:
+            assert str(CreateIndex(index).compile(dialect=dialect))
