@@ -22,7 +22,6 @@ import subprocess
 import sys
 import sysconfig
 import threading
-import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -292,17 +291,24 @@ async def wait_until(probe: Callable[[], Any], *, timeout_seconds: float, what: 
     Raises:
         ProcessError: not in time; says what was awaited.
     """
-    deadline = time.monotonic() + timeout_seconds
     pause = _FIRST_PAUSE_SECONDS
-    while True:
-        answer = probe()
-        result = await answer if inspect.isawaitable(answer) else answer
-        if result:
-            return result
-        if (left := deadline - time.monotonic()) <= 0:
-            raise ProcessError(f"Waited {timeout_seconds} s in vain until {what}; the last answer was {result!r}.")
-        await asyncio.sleep(min(pause, left))
-        pause = min(pause * 1.5, _LONGEST_PAUSE_SECONDS)
+    result: Any = None
+    limit = asyncio.timeout(timeout_seconds)
+    try:
+        async with limit:
+            while True:
+                answer = probe()
+                result = await answer if inspect.isawaitable(answer) else answer
+                if result:
+                    return result
+                await asyncio.sleep(pause)
+                pause = min(pause * 1.5, _LONGEST_PAUSE_SECONDS)
+    except TimeoutError:
+        if not limit.expired():  # the probe's own
+            raise
+        raise ProcessError(
+            f"Waited {timeout_seconds} s in vain until {what}; the last answer was {result!r}."
+        ) from None
 
 
 def temporal_binary() -> Path:

@@ -369,9 +369,12 @@ def _keep(tasks: set[asyncio.Task[Any]], task: asyncio.Task[Any]) -> None:
 
     def ended(task: asyncio.Task[Any]) -> None:
         tasks.discard(task)
-        # Whoever waits for a late delivery gets its failure; with nobody left it is no error.
-        if not task.cancelled() and isinstance(task.exception(), Exception):
-            task.exception()
+        error = None if task.cancelled() else task.exception()
+        # An undelivered late request is told to its client, if there is one, and to whoever waits for the fault.
+        if error is not None and not isinstance(error, _Undelivered):
+            task.get_loop().call_exception_handler(
+                {"message": "the fault proxy failed over a request", "exception": error, "task": task}
+            )
 
     tasks.add(task)
     task.add_done_callback(ended)

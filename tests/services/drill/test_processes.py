@@ -251,6 +251,8 @@ async def test_waiting_says_what_was_awaited() -> None:
     """And gives the answer when it comes."""
     with pytest.raises(ProcessError, match=r"Waited 0.02 s in vain until the moon is full; the last answer was 0"):
         await wait_until(lambda: 0, timeout_seconds=0.02, what="the moon is full")
+    with pytest.raises(ProcessError, match="until somebody answers"):
+        await wait_until(asyncio.Event().wait, timeout_seconds=0.02, what="somebody answers")
     answers = iter([None, "", "yes"])
     assert await wait_until(lambda: next(answers), timeout_seconds=30, what="yes") == "yes"
 

@@ -322,3 +322,17 @@ async def test_closing_ends_everything_that_was_held(provider: Provider) -> None
             await armed.done()
     assert [key for key, _ in provider.effects] == [KEY]
     assert {task for task in asyncio.all_tasks() - before if "uvicorn" not in repr(task)} == set()
+
+
+async def test_a_predicate_that_fails_is_reported(proxy: FaultProxy, client: httpx.AsyncClient) -> None:
+    """Not mistaken for a fault of the network."""
+    reports: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: reports.append(repr(context["exception"])))
+    try:
+        proxy.arm_next(lambda call: bool(1 / len(call.path[1:])), DropRequest())
+        with pytest.raises(httpx.RemoteProtocolError):
+            await client.get("/")
+        await proxy.down()
+    finally:
+        asyncio.get_running_loop().set_exception_handler(None)
+    assert "ZeroDivisionError" in reports[0]
