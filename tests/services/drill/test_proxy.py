@@ -60,7 +60,9 @@ async def serving(provider: Provider) -> AsyncIterator[Provider]:
             Route("/nothing", lambda _request: Response(status_code=204), methods=["GET", "PUT"]),
         ]
     )
-    with socket.create_server(("127.0.0.1", 0)) as listening:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
         provider.port = listening.getsockname()[1]
         server = uvicorn.Server(uvicorn.Config(app, http="h11", ws="none", lifespan="off", log_level="error"))
         task = asyncio.create_task(server.serve(sockets=[listening]))
