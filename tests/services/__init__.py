@@ -1,1 +1,1 @@
-"""Tests of the processes."""
+"""Tests of the services."""
