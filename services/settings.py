@@ -1,0 +1,180 @@
+"""Settings: what a process reads from its environment (COUNTERFOIL_*), once, into one frozen object.
+
+What this module guarantees:
+
+- A process reads only the variables of its own class: the inventory never sees the journal's URL, nor the reverse.
+- A missing or bad variable is one sentence that names it and gives an example; its value is never shown.
+- Nothing is read at import, and nothing from a file.
+"""
+
+import re
+from typing import Annotated, Any, Self
+
+from pydantic import AfterValidator, Field, SecretStr, ValidationError, ValidationInfo, field_validator
+from pydantic_core import ErrorDetails
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+PREFIX = "COUNTERFOIL_"
+# A day: an outage over night ends before its effects are voided, and a person sees them within a working day.
+SEND_WINDOW_SECONDS = 24 * 60 * 60
+# Clocks that are kept by NTP differ by far less; ten times the usual worst case of an unattended machine.
+MARGIN_SECONDS = 5 * 60
+
+# The tenant is marked by the SKU ORIGIN-<origin>, and a SKU has at most 64 characters.
+_ORIGIN = re.compile(r"[a-z0-9][a-z0-9._-]{0,56}")
+_INVENTORY_URL = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?(/[A-Za-z0-9._~/-]*)?")
+
+
+class SettingsError(Exception):
+    """The environment is not usable: each sentence names a variable, says what is wrong and gives an example."""
+
+
+def _origin(value: str) -> str:
+    if not _ORIGIN.fullmatch(value):
+        raise ValueError("it must be 1-57 of a-z, 0-9, '.', '_' and '-', and begin with a letter or digit")
+    return value
+
+
+def _inventory_url(value: str) -> str:
+    # A user or password in the URL would be shown wherever the URL is: the token is how one signs in.
+    if not _INVENTORY_URL.fullmatch(value):
+        raise ValueError("it must be http:// or https://, a host and nothing secret")
+    return value.rstrip("/")
+
+
+def _bearer(value: SecretStr) -> SecretStr:
+    if not re.fullmatch(r"[!-~]+", value.get_secret_value()):
+        raise ValueError("it must be printable ASCII without spaces")
+    return value
+
+
+Origin = Annotated[
+    str,
+    AfterValidator(_origin),
+    Field(description="the name of this deployment, a part of every key", examples=["fra-prod"]),
+]
+JournalUrl = Annotated[
+    SecretStr, Field(description="where the journal is", examples=["sqlite:///var/journal.db"], min_length=1)
+]
+InventoryDatabaseUrl = Annotated[
+    SecretStr, Field(description="the inventory's own database", examples=["sqlite:///var/inventory.db"], min_length=1)
+]
+InventoryTokens = Annotated[
+    SecretStr, Field(description="the tenants and their tokens", examples=["acme=token-a,globex=token-b"])
+]
+InventoryUrl = Annotated[
+    str,
+    AfterValidator(_inventory_url),
+    Field(description="where the inventory answers", examples=["http://127.0.0.1:8090"]),
+]
+InventoryToken = Annotated[
+    SecretStr,
+    AfterValidator(_bearer),
+    Field(description="the tenant's token at the inventory", examples=["token-a"]),
+]
+
+
+class _Settings(BaseSettings):
+    """The environment and nothing else; frozen, and silent about values."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX,
+        env_ignore_empty=True,  # an empty variable is how a compose file says "not set"
+        extra="ignore",
+        frozen=True,
+        hide_input_in_errors=True,
+    )
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003 - pydantic-settings passes all of these by name
+        init_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Read the environment alone: no .env file that a deployment did not mean, no secrets folder."""
+        return (env_settings,)
+
+    @classmethod
+    def read(cls) -> Self:
+        """Read this process's settings.
+
+        Raises:
+            SettingsError: a variable is missing or bad.
+        """
+        try:
+            return cls()
+        except ValidationError as error:
+            sentences = [_sentence(cls, problem) for problem in error.errors(include_url=False, include_input=False)]
+        raise SettingsError(" ".join(sentences))
+
+
+class JournalSettings(_Settings):
+    """What a process needs that opens the journal."""
+
+    journal_database_url: JournalUrl
+
+
+class InventoryDatabaseSettings(_Settings):
+    """What a process needs that opens the inventory's database: its migration."""
+
+    inventory_database_url: InventoryDatabaseUrl
+
+
+class InventoryTokensSettings(_Settings):
+    """What the inventory needs when its database is named on the command line."""
+
+    inventory_tokens: InventoryTokens
+
+
+class InventorySettings(InventoryDatabaseSettings, InventoryTokensSettings):
+    """What the inventory service needs: its own database and its tenants' tokens."""
+
+
+class InventoryClientSettings(_Settings):
+    """What a caller of the inventory needs."""
+
+    inventory_url: InventoryUrl
+    inventory_token: InventoryToken
+
+
+class WorkerSettings(JournalSettings, InventoryClientSettings):
+    """What a worker needs: its origin, the journal, the inventory, and how long an effect may be sent."""
+
+    origin: Origin
+    send_window_seconds: Annotated[
+        int,
+        Field(gt=0, description="how long after its decision an effect may be sent", examples=[SEND_WINDOW_SECONDS]),
+    ] = SEND_WINDOW_SECONDS
+    margin_seconds: Annotated[
+        int, Field(gt=0, description="how far two clocks may differ", examples=[MARGIN_SECONDS])
+    ] = MARGIN_SECONDS
+
+    @field_validator("margin_seconds")
+    @classmethod
+    def _below_the_window(cls, value: int, info: ValidationInfo) -> int:
+        window_seconds = info.data.get("send_window_seconds")
+        if window_seconds is not None and value >= window_seconds:
+            raise ValueError(f"it must be less than {PREFIX}SEND_WINDOW_SECONDS")
+        return value
+
+
+def variable(field: str) -> str:
+    """The environment variable that a settings field is read from."""
+    return PREFIX + field.upper()
+
+
+def _sentence(settings: type[_Settings], problem: ErrorDetails) -> str:
+    field = str(problem["loc"][0]) if problem["loc"] else ""
+    name = variable(field)
+    info = settings.model_fields.get(field)
+    if info is None or info.examples is None:
+        return f"{name} is not usable."
+    example = f"{info.description}, for example {name}={info.examples[0]}."
+    if problem["type"] == "missing":
+        return f"{name} is not set: {example}"
+    # pydantic's messages name the rule, never the input (checked by a test with a secret in every variable).
+    rule = problem["msg"].removeprefix("Value error, ").replace("Input should be", "it must be")
+    return f"{name} is not usable ({rule}): {example}"
