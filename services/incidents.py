@@ -280,20 +280,21 @@ def _sentences(error: ValidationError) -> Iterator[tuple[str, str]]:
 def _sentence(rule: str, limit: Any, value: Any, field: str) -> str:
     match rule:
         case "type":
-            return f"must be {_ARTICLES.get(limit, limit)}, not {_shown(value)}"
+            text = f"must be {_ARTICLES.get(limit, limit)}, not {_shown(value)}"
         case "enum":
-            return f"must be one of {', '.join(limit)}, not {_shown(value)}"
+            text = f"must be one of {', '.join(limit)}, not {_shown(value)}"
         case "minimum" | "maximum":
-            return f"must be at {'least' if rule == 'minimum' else 'most'} {limit}, not {_shown(value)}"
+            text = f"must be at {'least' if rule == 'minimum' else 'most'} {limit}, not {_shown(value)}"
         case "minItems" | "maxItems" | "minLength" | "maxLength":
             what = "entries" if rule.endswith("Items") else "characters"
-            return f"must have at {'least' if rule.startswith('min') else 'most'} {limit} {what}, has {len(value)}"
+            text = f"must have at {'least' if rule.startswith('min') else 'most'} {limit} {what}, has {len(value)}"
         case "format" | "pattern":
-            return f"must be {_meaning(field)}, not {_shown(value)}"
+            text = f"must be {_meaning(field)}, not {_shown(value)}"
         case "not":
-            return f"must not end in .release ({_shown(value)}): such names belong to the release of an effect"
+            text = f"must not end in .release ({_shown(value)}): such names belong to the release of an effect"
         case _:
-            return f"is not usable ({rule})"
+            text = f"is not usable ({rule})"
+    return text
 
 
 _ARTICLES: Mapping[str, str] = {
