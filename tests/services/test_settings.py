@@ -50,7 +50,7 @@ def test_settings_are_frozen_and_show_no_secret(monkeypatch: pytest.MonkeyPatch)
     settings = WorkerSettings.read()
     assert "hunter2" not in repr(settings) + str(settings)
     with pytest.raises(pydantic.ValidationError):
-        settings.margin_seconds = 1  # type: ignore[misc]
+        settings.margin_seconds = 1
 
 
 @pytest.mark.parametrize("name", COMPLETE)
