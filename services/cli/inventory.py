@@ -13,7 +13,6 @@ from dataclasses import asdict
 from typing import Any
 
 import click
-from pydantic import SecretStr
 
 from services.cli.inventory_client import Delivery, command_line, deliver, read_stock
 from services.cli.output import CommandError, ExitCode, Group, Output, finish, pass_output
@@ -53,36 +52,36 @@ def inventory(ctx: click.Context, host: str, port: int, database_url: str | None
 @pass_output
 def _serve(output: Output, host: str, port: int, database_url: str | None) -> None:
     url, tokens = _serving(database_url)
-    database = describe(parse_url(url.get_secret_value()))
+    database = describe(parse_url(url))
     # By name: no other command has to wait for the server's import.
     server: Any = importlib.import_module("services.inventory.serve")
+
+    def ready(address: str) -> None:
+        output.note(f"The inventory answers at {address} from {database}. Ctrl-C ends it.")
+
     try:
-        parsed = server.parse_tokens(tokens.get_secret_value())
-    except ValueError:
-        # Not the error's own text: it may quote a token.
-        message = (
-            "COUNTERFOIL_INVENTORY_TOKENS cannot be read. Write tenant=token pairs, for example "
-            "COUNTERFOIL_INVENTORY_TOKENS=acme=token-a,globex=token-b."
-        )
-        raise CommandError(message) from None
-    shown = f"[{host}]" if ":" in host else host
-    output.note(f"Serving the inventory at http://{shown}:{port} from {database}. Ctrl-C ends it.")
-    with contextlib.redirect_stdout(sys.stderr):  # a server's log is not an answer
-        server.serve(host=host, port=port, database_url=url.get_secret_value(), tokens=parsed)
-    output.result({"served": {"host": host, "port": port, "database": database}}, people="The inventory has ended.")
+        parsed = server.parse_tokens(tokens)
+        with contextlib.redirect_stdout(sys.stderr):  # a server's log is not an answer
+            server.serve(host=host, port=port, database_url=url, tokens=parsed, ready=ready)
+    except server.TokensError as error:
+        raise CommandError(f"COUNTERFOIL_INVENTORY_TOKENS is not usable. {error} Nothing was started.") from error
+    except server.AddressError as error:
+        raise CommandError(f"{error} Nothing was started.") from error
+    served = {"host": host, "port": port, "database": database}
+    output.result({"served": served}, people="The inventory has ended; what it answered is kept.")
 
 
-def _serving(database_url: str | None) -> tuple[SecretStr, SecretStr]:
+def _serving(database_url: str | None) -> tuple[str, str]:
     if database_url is None:
         settings = InventorySettings.read()
-        return settings.inventory_database_url, settings.inventory_tokens
+        return settings.inventory_database_url.get_secret_value(), settings.inventory_tokens.get_secret_value()
     parsed = parse_url(database_url)
     if parsed.password is not None or "password" in parsed.query:
         raise CommandError(
             "--database-url may not hold a password: everybody on this machine can read a command line. Nothing was "
             "started. Set COUNTERFOIL_INVENTORY_DATABASE_URL instead."
         )
-    return SecretStr(database_url), InventoryTokensSettings.read().inventory_tokens
+    return database_url, InventoryTokensSettings.read().inventory_tokens.get_secret_value()
 
 
 def _delivery(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> tuple[tuple[str, int], ...]:

@@ -1,7 +1,6 @@
 """`counterfoil migrate`: bring a store's database to a schema revision."""
 
 import click
-from pydantic import SecretStr
 
 from services.cli.output import Group, Output, pass_output
 from services.database import Section, describe, parse_url
@@ -23,7 +22,7 @@ def migrate() -> None:
 @pass_output
 def journal(output: Output, revision: str) -> None:
     """Migrate the journal at COUNTERFOIL_JOURNAL_DATABASE_URL to REVISION (head by default)."""
-    _migrate(output, "journal", JournalSettings.read().journal_database_url, revision)
+    _migrate(output, "journal", JournalSettings.read().journal_database_url.get_secret_value(), revision)
 
 
 @migrate.command()
@@ -31,13 +30,13 @@ def journal(output: Output, revision: str) -> None:
 @pass_output
 def inventory(output: Output, revision: str) -> None:
     """Migrate the inventory at COUNTERFOIL_INVENTORY_DATABASE_URL to REVISION (head by default)."""
-    _migrate(output, "inventory", InventoryDatabaseSettings.read().inventory_database_url, revision)
+    _migrate(output, "inventory", InventoryDatabaseSettings.read().inventory_database_url.get_secret_value(), revision)
 
 
-def _migrate(output: Output, store: Section, url: SecretStr, revision: str) -> None:
-    database = describe(parse_url(url.get_secret_value()))
+def _migrate(output: Output, store: Section, url: str, revision: str) -> None:
+    database = describe(parse_url(url))
     output.note(f"Migrating the {store} at {database} to {revision}.")
-    reached = migrate_store(store, url.get_secret_value(), revision)
+    reached = migrate_store(store, url, revision)
     output.result(
         {"store": store, "database": database, "revision": reached},
         people=f"The {store} at {database} is at revision {reached}.",
