@@ -1,1 +1,1 @@
-"""Tests of the services."""
+"""Tests of the processes."""

@@ -9,9 +9,15 @@ import pytest
 from tests.services.cli.conftest import Run
 
 STORES = ["journal", "inventory"]
-needs_journal = pytest.mark.skipif(
-    importlib.util.find_spec("services.journal.tables") is None, reason="the journal has no tables yet"
-)
+BUILT = [
+    pytest.param(
+        store,
+        marks=pytest.mark.skipif(
+            importlib.util.find_spec(f"services.{store}.tables") is None, reason=f"the {store} has no tables yet"
+        ),
+    )
+    for store in STORES
+]
 
 
 @pytest.mark.parametrize("store", STORES)
@@ -43,21 +49,21 @@ def test_a_url_that_is_not_usable_is_2_and_not_shown(counterfoil: Run, url: str)
     assert "hunter2" not in done.stderr
 
 
-@needs_journal
-def test_a_revision_that_does_not_exist_is_2(counterfoil: Run, tmp_path: Path) -> None:
+@pytest.mark.parametrize("store", BUILT)
+def test_a_revision_that_does_not_exist_is_2(counterfoil: Run, store: str, tmp_path: Path) -> None:
     """Nothing was changed, and it is said."""
-    url = f"sqlite:///{tmp_path}/journal.db"
-    done = counterfoil("migrate", "journal", "journal_9999", "--json", COUNTERFOIL_JOURNAL_DATABASE_URL=url)
+    variable = {f"COUNTERFOIL_{store.upper()}_DATABASE_URL": f"sqlite:///{tmp_path}/store.db"}
+    done = counterfoil("migrate", store, f"{store}_9999", "--json", **variable)
     assert done.returncode == 2
     assert "Nothing was changed" in json.loads(done.stdout)["error"]["message"]
 
 
-@needs_journal
-def test_a_migration_may_be_repeated_and_says_the_revision(counterfoil: Run, tmp_path: Path) -> None:
+@pytest.mark.parametrize("store", BUILT)
+def test_a_migration_may_be_repeated_and_says_the_revision(counterfoil: Run, store: str, tmp_path: Path) -> None:
     """The second time nothing happens, and the answer is the same."""
-    url = f"sqlite:///{tmp_path}/journal.db"
-    first = counterfoil("migrate", "journal", "--json", COUNTERFOIL_JOURNAL_DATABASE_URL=url)
-    again = counterfoil("migrate", "journal", "--json", COUNTERFOIL_JOURNAL_DATABASE_URL=url)
+    variable = {f"COUNTERFOIL_{store.upper()}_DATABASE_URL": f"sqlite:///{tmp_path}/store.db"}
+    first = counterfoil("migrate", store, "--json", **variable)
+    again = counterfoil("migrate", store, "--json", **variable)
     assert (first.returncode, again.returncode) == (0, 0)
     assert json.loads(first.stdout) == json.loads(again.stdout)
-    assert json.loads(first.stdout)["revision"].startswith("journal_")
+    assert json.loads(first.stdout)["revision"].startswith(f"{store}_")
