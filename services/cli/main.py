@@ -1,0 +1,59 @@
+"""`counterfoil`: the command line. A command's module is imported when that command is called, not before."""
+
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import click
+
+from services.cli.output import Group, run
+
+# name: (module, attribute, what --help says of it). A new command is one line here and one module.
+COMMANDS: dict[str, tuple[str, str, str]] = {
+    "inventory": ("services.cli.inventory", "inventory", "Serve the mock inventory; see and deliver stock."),
+    "migrate": ("services.cli.migrate", "migrate", "Bring a database to this build's schema."),
+}
+
+
+class _LazyGroup(Group):
+    """A group that knows its commands by name."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names, without an import."""
+        del ctx
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command, its module imported now."""
+        del ctx
+        if cmd_name not in COMMANDS:
+            return None
+        module, attribute, _ = COMMANDS[cmd_name]
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands from the table: --help imports none of them."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, _, text) in COMMANDS.items()])
+
+    def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, *_rest: Any, **_extra: Any) -> Any:
+        """Run to the end and exit: errors and interruptions are said by `services.cli.output`."""
+        arguments = sys.argv[1:] if args is None else list(args)
+        sys.exit(run(self, arguments, name=prog_name or "counterfoil"))
+
+
+@click.group(cls=_LazyGroup)
+def counterfoil() -> None:
+    """Recover long-running workflows without doing anything twice.
+
+    Exit codes: 0 done, 1 the check found something, 2 wrong use, 3 a dependency is unreachable, 130 interrupted, 70 a
+    defect of counterfoil itself. Settings come from the environment (COUNTERFOIL_*).
+    """
+
+
+def main() -> NoReturn:
+    """The entry point of the `counterfoil` program."""
+    sys.exit(run(counterfoil, sys.argv[1:], name="counterfoil"))

@@ -1,0 +1,94 @@
+"""The program as a whole: lazy, documented, and the same in every command."""
+
+import importlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import click
+import pytest
+
+from services.cli.main import COMMANDS, counterfoil
+from services.cli.output import Command, Group
+from tests.services.cli.conftest import COUNTERFOIL, Run, environment
+
+
+def _commands(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    yield path, command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            assert below is not None
+            yield from _commands(below, (*path, name))
+
+
+def test_every_command_has_json_help_and_a_sentence() -> None:
+    """Whoever adds a command with another class is told here."""
+    for path, command in _commands(counterfoil):
+        assert isinstance(command, Command | Group), path
+        options = {name for param in command.get_params(click.Context(command)) for name in param.opts}
+        assert {"--json", "--help"} <= options, path
+        assert command.help, path
+
+
+def test_the_table_of_commands_is_true() -> None:
+    """Each line names a module and a command of that name."""
+    for name, (module, attribute, text) in COMMANDS.items():
+        assert getattr(importlib.import_module(module), attribute).name == name
+        assert text.endswith(".")
+
+
+def test_help_lists_the_commands_and_imports_none_of_them() -> None:
+    """--help is fast: no database, no HTTP, no Temporal, no rich."""
+    probe = "import sys; from services.cli.main import counterfoil, main; sys.argv = ['counterfoil', '--help']\n"
+    probe += "try: main()\nexcept SystemExit as end: assert end.code == 0\n"
+    probe += "print(*(n for n in ('sqlalchemy', 'pydantic', 'httpx', 'temporalio', 'rich') if n in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    *text, loaded = done.stdout.splitlines()
+    assert loaded == ""
+    assert all(f"  {name} " in "\n".join(text) for name in COMMANDS)
+
+
+def test_the_inventory_does_not_import_temporal() -> None:
+    """The remote starts without the engine."""
+    probe = "import sys, services.cli.inventory; print('temporalio' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--json",), ("nothing", "--json"), ("migrate", "journal", "--nothing", "--json"), ("migrate", "--json")],
+)
+def test_wrong_use_with_json_is_one_document_and_2(counterfoil: Run, arguments: tuple[str, ...]) -> None:
+    """Errors in parsing keep to --json too."""
+    done = counterfoil(*arguments)
+    assert done.returncode == 2
+    assert json.loads(done.stdout)["error"]["kind"] == "wrong-use"
+    assert done.stderr == ""
+
+
+def test_wrong_use_without_json_says_the_usage_on_stderr(counterfoil: Run) -> None:
+    """Stdout stays empty."""
+    done = counterfoil("nothing")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "No such command 'nothing'" in done.stderr
+
+
+def test_help_with_json_is_a_document(counterfoil: Run) -> None:
+    """--json means JSON, whatever is asked."""
+    assert "Commands:" in json.loads(counterfoil("--json", "--help").stdout)["help"]
+
+
+def test_a_closed_pipe_ends_quietly() -> None:
+    """`counterfoil --help | true`: 130, not a word."""
+    with subprocess.Popen(
+        [COUNTERFOIL, "--help"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment({})
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait() == 130

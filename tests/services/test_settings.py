@@ -1,0 +1,116 @@
+"""Settings: what each process reads, and what a person is told when something is missing."""
+
+import os
+import subprocess
+import sys
+
+import pydantic
+import pytest
+
+from services.settings import (
+    InventoryClientSettings,
+    InventorySettings,
+    JournalSettings,
+    SettingsError,
+    WorkerSettings,
+)
+
+COMPLETE = {
+    "COUNTERFOIL_ORIGIN": "fra-prod",
+    "COUNTERFOIL_JOURNAL_DATABASE_URL": "postgresql://journal:hunter2@db/journal",
+    "COUNTERFOIL_INVENTORY_URL": "http://127.0.0.1:8090/",
+    "COUNTERFOIL_INVENTORY_TOKEN": "hunter2",
+}
+
+
+@pytest.fixture(autouse=True)
+def _clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in os.environ:
+        if name.startswith("COUNTERFOIL_"):
+            monkeypatch.delenv(name)
+
+
+def _set(monkeypatch: pytest.MonkeyPatch, **changes: str) -> None:
+    for name, value in {**COMPLETE, **changes}.items():
+        monkeypatch.setenv(name, value)
+
+
+def test_a_complete_environment_gives_a_worker_its_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Defaults: a send window of a day, a margin of five minutes; the URL loses its last slash."""
+    _set(monkeypatch)
+    settings = WorkerSettings.read()
+    assert (settings.origin, settings.send_window_seconds, settings.margin_seconds) == ("fra-prod", 86_400, 300)
+    assert settings.inventory_url == "http://127.0.0.1:8090"
+    assert settings.inventory_token.get_secret_value() == "hunter2"
+
+
+def test_settings_are_frozen_and_show_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A repr in a log holds neither the token nor the database's password, and nothing can be changed."""
+    _set(monkeypatch)
+    settings = WorkerSettings.read()
+    assert "hunter2" not in repr(settings) + str(settings)
+    with pytest.raises(pydantic.ValidationError):
+        settings.margin_seconds = 1
+
+
+@pytest.mark.parametrize("name", COMPLETE)
+def test_a_missing_or_empty_variable_is_one_sentence_with_an_example(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """The sentence names the variable and shows how to set it; empty means not set."""
+    _set(monkeypatch, **{name: ""})
+    with pytest.raises(SettingsError) as caught:
+        WorkerSettings.read()
+    assert str(caught.value).startswith(f"{name} is not set: ")
+    assert f"for example {name}=" in str(caught.value)
+    assert str(caught.value).count("COUNTERFOIL_") == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("COUNTERFOIL_ORIGIN", "Hunter2 prod"),
+        ("COUNTERFOIL_ORIGIN", "x" * 58),
+        ("COUNTERFOIL_INVENTORY_URL", "ftp://hunter2"),
+        ("COUNTERFOIL_INVENTORY_URL", "http://me:hunter2@host"),
+        ("COUNTERFOIL_INVENTORY_TOKEN", "hunter2\nX: y"),
+        ("COUNTERFOIL_SEND_WINDOW_SECONDS", "hunter2"),
+        ("COUNTERFOIL_SEND_WINDOW_SECONDS", "0"),
+        ("COUNTERFOIL_MARGIN_SECONDS", "-5"),
+        ("COUNTERFOIL_MARGIN_SECONDS", "86400"),
+    ],
+)
+def test_a_bad_variable_is_named_and_its_value_is_not_shown(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    """A secret that was put into the wrong variable does not reach a log."""
+    _set(monkeypatch, **{name: value})
+    with pytest.raises(SettingsError, match=rf"^{name} is not usable \(") as caught:
+        WorkerSettings.read()
+    assert "hunter2" not in str(caught.value).lower()
+    assert caught.value.__cause__ is None
+
+
+def test_every_bad_variable_is_said_at_once() -> None:
+    """Nobody mends an environment one start at a time."""
+    with pytest.raises(SettingsError) as caught:
+        WorkerSettings.read()
+    assert all(name in str(caught.value) for name in COMPLETE)
+
+
+def test_each_process_reads_only_what_it_needs() -> None:
+    """The inventory never sees the journal's URL, a caller of the inventory sees no database."""
+    assert set(InventorySettings.model_fields) == {"inventory_database_url", "inventory_tokens"}
+    assert set(InventoryClientSettings.model_fields) == {"inventory_url", "inventory_token"}
+    assert set(JournalSettings.model_fields) == {"journal_database_url"}
+
+
+def test_nothing_is_read_at_import() -> None:
+    """A module may be imported in any environment, the worst one included."""
+    done = subprocess.run(
+        [sys.executable, "-c", "import services.settings"],
+        env={"COUNTERFOIL_MARGIN_SECONDS": "no number"},
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
