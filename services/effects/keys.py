@@ -28,6 +28,8 @@ LAST_GENERATION = 17
 # Longest origin, scope or name: together with JSON they stay under the 512 bytes of a reference.
 TEXT_LIMIT = 128
 REFERENCE_BYTES = 512
+# Longest name of an effect that may have to be given back: `.g17.release` must still fit behind it.
+NAME_LIMIT = TEXT_LIMIT - len(f".g{LAST_GENERATION}.release")
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 _RELEASE = re.compile(r"^(?P<name>.+)\.g(?P<generation>[1-9][0-9]?)\.release$")
@@ -115,6 +117,28 @@ def released_name(name: str) -> tuple[str, int] | None:
     """Which effect (name, generation) a release's name gives back; None for the name of anything else."""
     match = _RELEASE.match(name)
     return (match["name"], int(match["generation"])) if match else None
+
+
+def check_name(name: str, kind: str) -> str:
+    """Return a name that an effect of this kind may have.
+
+    Whatever is taken can then be given back, and whether it was is read from the names alone.
+
+    Raises:
+        InvalidEffect: no room for the name of its release, or a release's name on anything but a release.
+    """
+    release = kind.endswith(".release")
+    if release != (released_name(check_text("name", name)) is not None):
+        raise InvalidEffect(
+            f"The effect {name!r:.80} is {'a' if release else 'no'} release: a release's name, and no other, is "
+            "<name>.g<generation>.release, as release_name makes it. Nothing was recorded or sent."
+        )
+    if not release and len(name) > NAME_LIMIT:
+        raise InvalidEffect(
+            f"The name {name!r:.80} leaves no room for the name of its release: at most {NAME_LIMIT} characters. "
+            "Nothing was recorded or sent."
+        )
+    return name
 
 
 def reference(scope: str, name: str, generation: int) -> str:

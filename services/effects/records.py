@@ -83,8 +83,10 @@ def decide(
     """Turn an author's effect into the intent that is journaled.
 
     Raises:
-        InvalidEffect: no key, reference, canonical request or fingerprint can be made of it.
+        InvalidEffect: no key, reference, canonical request or fingerprint can be made of it, or the name is not one
+            for its kind.
     """
+    keys.check_name(effect.name, effect.kind)
     request = dict(effect.request)
     if "reference" in request:
         raise InvalidEffect(f"The effect {effect.name!r:.80} sets reference itself; the engine does that.")
@@ -123,9 +125,11 @@ class Receipt:
         """Read a receipt.
 
         Raises:
-            ValueError: a member that a conclusion stands on is missing or of another type.
+            ValueError: a member that a conclusion stands on is missing or of another type, or the whole cannot be
+                journaled: it would settle here and never in the journal.
         """
         self.body: dict[str, Any] = dict(body)
+        keys.canonical(self.body)
         self.key: str = _text(body, "key")
         self.receipt_id: str = _text(body, "receipt_id")
         self.created_at: str = _text(body, "created_at")

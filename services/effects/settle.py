@@ -5,6 +5,7 @@
 - Only a receipt or a tombstone settles. "Not found" never means failed and never permits a new key.
 - Nothing is sent again but after an absence, and then under the same key with the same bytes.
 - Time settles nothing: a passed deadline permits a void, and the void's answer settles.
+- Nothing is sent after giving up, under an alarm, or after a question that went unanswered: the receipt comes first.
 - A state once terminal stays; a later answer that contradicts it is a late observation.
 - An answer that contradicts the intent itself never voids: a person decides.
 """
@@ -16,7 +17,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import assert_never
 
-from services.effects.records import Answer, Attempt, EffectRow, Receipt, Seen, requested
+from services.effects.records import Answer, Attempt, EffectRow, Receipt, Seen, Source, requested
 from services.effects.states import EffectState, agree
 
 # The provider's clock and ours may differ by half of it; the other half is for the packet that is under way.
@@ -113,16 +114,22 @@ def settle(row: EffectRow, attempts: Iterable[Attempt], answer: Answer, *, margi
     match answer.seen:
         case Seen.RECEIPT:
             state, step, alarm = _by_receipt(row, answer)
-            predecessor = answer.predecessor if state.terminal else None
-            if predecessor is not None:
-                alarm = (
-                    f"generation {row.generation} was refused: {predecessor.receipt_id} of a former one is committed"
-                )
+            if state.terminal and answer.predecessor is not None:
+                predecessor, alarm = _by_predecessor(row, answer.predecessor)
         case Seen.ABSENT:
             step = _on_absence(row, attempts, answer, margin)
+<<<<<<< HEAD
         case Seen.CREDENTIALS_REFUSED:
             step, alarm = Next.LOOK_UP, f"the provider refuses our credentials: {answer.reason}"
         case Seen.UNKNOWN | Seen.NOT_SENT | Seen.BUSY | Seen.DEADLINE_REFUSED | Seen.REQUEST_REFUSED:
+=======
+        case Seen.NOT_SENT | Seen.BUSY:
+            step = _on_nothing_done(row, answer)
+        case Seen.CREDENTIALS_REFUSED:
+            step = _on_nothing_done(row, answer)
+            alarm = f"the provider refuses our credentials: {answer.reason}"
+        case Seen.UNKNOWN | Seen.DEADLINE_REFUSED | Seen.REQUEST_REFUSED:
+>>>>>>> proofs
             step = Next.LOOK_UP
         case Seen.KEY_REUSED:
             state, step = EffectState.IN_DOUBT, Next.WAIT
@@ -132,7 +139,7 @@ def settle(row: EffectRow, attempts: Iterable[Attempt], answer: Answer, *, margi
             alarm = "the provider has dropped this key's receipt: it cannot be asked and must not be sent again"
         case _:
             assert_never(answer.seen)
-    if state is EffectState.IN_DOUBT and step is not Next.DONE:
+    if state is EffectState.IN_DOUBT or (row.alarmed and step in {Next.SEND, Next.VOID}):
         step = Next.WAIT
     return Settlement(state=state, next=step, attempt_class=known, alarm=alarm, predecessor=predecessor)
 
@@ -143,6 +150,18 @@ def _by_receipt(row: EffectRow, answer: Answer) -> tuple[EffectState, Next, str 
     if receipt is None or problem is not None:
         return EffectState.IN_DOUBT, Next.WAIT, problem
     return receipt.outcome, Next.DONE, None
+
+
+def _by_predecessor(row: EffectRow, receipt: Receipt) -> tuple[Receipt | None, str]:
+    refused = f"generation {row.generation} was refused: "
+    if receipt.key in row.supersedes and receipt.outcome is EffectState.COMMITTED:
+        return receipt, f"{refused}{receipt.receipt_id} of a former one is committed"
+    return None, f"{refused}it names {receipt!r}, which is no committed former generation"
+
+
+def _on_nothing_done(row: EffectRow, answer: Answer) -> Next:
+    # A look-up or a void that did nothing has told nothing: an attempt may be under way, so it is asked for again.
+    return Next.SEND if answer.source is Source.SEND and not row.given_up else Next.LOOK_UP
 
 
 def _on_absence(row: EffectRow, attempts: tuple[Attempt, ...], answer: Answer, margin: timedelta) -> Next:
@@ -156,10 +175,15 @@ def _on_absence(row: EffectRow, attempts: tuple[Attempt, ...], answer: Answer, m
 
 
 def _after_settlement(row: EffectRow, known: AttemptClass, answer: Answer) -> Settlement:
-    late = False
+    late, alarm = False, None
     receipt = answer.receipt
     if answer.seen is Seen.RECEIPT and receipt is not None:
+        problem = mismatch(row, receipt)
         twice = row.receipt is not None and receipt.receipt_id != row.receipt.receipt_id
-        late = not agree(row.state, receipt.outcome) or (row.state is EffectState.COMMITTED and twice)
-    alarm = f"settled as {row.state}, and now {receipt!r} is reported" if late else None
+        contradicts = row.state is EffectState.COMMITTED and (twice or problem is not None)
+        late = contradicts or receipt.key != row.key or not agree(row.state, receipt.outcome)
+        if late:
+            alarm = f"settled as {row.state}, and now {receipt!r} is reported" + (f": {problem}" if problem else "")
+    elif answer.seen is Seen.KEY_REUSED:
+        alarm = f"settled as {row.state}, and now the provider holds another payload: {answer.reason}"
     return Settlement(state=row.state, next=Next.DONE, attempt_class=known, alarm=alarm, late=late)

@@ -15,32 +15,31 @@ The methods block: call them from a thread.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
 
-from services.database import insert_once, reading, writing
+from services.database import insert_once, writing
 from services.effects.errors import FingerprintMismatch
-from services.effects.keys import LAST_GENERATION, derive_key, release_name
+from services.effects.keys import derive_key
 from services.effects.records import (
     Answer,
     Attempt,
     EffectRow,
     Intent,
     Mark,
-    Outcome,
-    OutcomeState,
     Receipt,
     Seen,
 )
 from services.effects.settle import MARGIN, Settlement, settle
 from services.effects.states import EffectState, sources
 from services.journal import rows
-from services.journal.rows import Decision, Entry, text, timestamp
-from services.journal.tables import DECISIONS, EFFECTS, ENTRIES, JOURNAL
+from services.journal.reads import JournalReads, fold_attempts
+from services.journal.rows import Decision, text, timestamp
+from services.journal.tables import DECISIONS, EFFECTS, ENTRIES
 
 SEND_WINDOW = timedelta(hours=24)
 
@@ -68,7 +67,7 @@ class Observed:
     settlement: Settlement
 
 
-class Journal:
+class Journal(JournalReads):
     """The store of one journal database, for one process.
 
     Args:
@@ -88,9 +87,8 @@ class Journal:
         margin: timedelta = MARGIN,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self._engine = engine
+        super().__init__(engine, send_window=send_window)
         self._recorded_by = recorded_by
-        self._window = send_window
         self._margin = margin
         self._clock = clock
 
@@ -153,7 +151,7 @@ class Journal:
             row = self._locked(connection, key)
             if row is None:
                 raise LookupError(f"The journal has no effect {key}: own the row before observing.")
-            known = _attempts(self._entries(connection, key))
+            known = fold_attempts(self._entries(connection, key))
             known = tuple(_with_seen(attempt, attempt_id, answer.seen) for attempt in known)
             settlement = settle(row, known, answer, margin=self._margin)
             if settlement.late and answer.receipt is not None:
@@ -176,93 +174,6 @@ class Journal:
         with writing(self._engine) as connection:
             return self._decide(
                 connection, origin, scope, name, generation, decided_at=decided_at, body=body, now=self._clock()
-            )
-
-    def journal_id(self) -> str:
-        """The journal's 128 random bits, hex."""
-        with reading(self._engine) as connection:
-            return str(connection.execute(sa.select(JOURNAL.c.id)).scalar_one())
-
-    def effect(self, key: str) -> EffectRow | None:
-        """One effect, or None."""
-        with reading(self._engine) as connection:
-            return self._read(connection, key)
-
-    def attempts(self, key: str) -> tuple[Attempt, ...]:
-        """Every mark of a key, in order, with what was last seen of it."""
-        return _attempts(self.entries(key))
-
-    def entries(self, key: str) -> tuple[Entry, ...]:
-        """Everything recorded of a key, in order."""
-        with reading(self._engine) as connection:
-            return self._entries(connection, key)
-
-    def all_entries(self, *, after_id: int = 0, limit: int = 1000) -> tuple[Entry, ...]:
-        """A page of the whole journal, in order."""
-        statement = sa.select(ENTRIES).where(ENTRIES.c.id > after_id).order_by(ENTRIES.c.id).limit(limit)
-        with reading(self._engine) as connection:
-            return tuple(rows.entry(row) for row in connection.execute(statement).mappings())
-
-    def effects(
-        self,
-        *,
-        states: tuple[EffectState, ...] = (),
-        scope: str | None = None,
-        after_key: str = "",
-        limit: int = 1000,
-    ) -> tuple[EffectRow, ...]:
-        """A page of effects by key, of the states and the scope asked for."""
-        statement = sa.select(EFFECTS).where(EFFECTS.c.key > after_key)
-        if states:
-            statement = statement.where(EFFECTS.c.state.in_(states))
-        if scope is not None:
-            statement = statement.where(EFFECTS.c.scope == scope)
-        return self._page(statement, limit)
-
-    def unsettled(self, *, after_key: str = "", limit: int = 500) -> tuple[EffectRow, ...]:
-        """A page of what is pending or in doubt, by key."""
-        statement = sa.select(EFFECTS).where(EFFECTS.c.settled_at.is_(None), EFFECTS.c.key > after_key)
-        return self._page(statement, limit)
-
-    def decision(self, *, origin: str, scope: str, name: str, generation: int = 1) -> Decision | None:
-        """The decision that stands, or None."""
-        with reading(self._engine) as connection:
-            return self._standing(connection, origin, scope, name, generation)
-
-    def decisions(self, *, origin: str, scope: str) -> tuple[Decision, ...]:
-        """Every decision of a scope, by when it was taken."""
-        statement = (
-            sa.select(DECISIONS)
-            .where(DECISIONS.c.origin == origin, DECISIONS.c.scope == scope)
-            .order_by(DECISIONS.c.recorded_at, DECISIONS.c.name, DECISIONS.c.generation)
-        )
-        with reading(self._engine) as connection:
-            return tuple(rows.decision(row) for row in connection.execute(statement).mappings())
-
-    def outcome(self, key: str) -> Outcome | None:
-        """How an effect ended, or None while that may not be answered yet.
-
-        Nothing is answered while the effect is unsettled, while a late observation on its name is undealt with, or
-        while its release is under way: it may turn out to be given back.
-        """
-        with reading(self._engine) as connection:
-            row = self._read(connection, key)
-            if row is None or row.receipt is None or row.settled_at is None or self._alarmed(connection, row):
-                return None
-            state = OutcomeState(row.state)
-            if row.state is EffectState.COMMITTED:
-                releases = self._releases(connection, row)
-                if any(not release.state.terminal for release in releases):
-                    return None
-                if any(release.state is EffectState.COMMITTED for release in releases):
-                    state = OutcomeState.RELEASED
-            return Outcome(
-                name=row.name,
-                key=row.key,
-                state=state,
-                receipt=row.receipt.body,
-                replayed=False,
-                settled_at=row.settled_at,
             )
 
     def _ensure(
@@ -332,24 +243,6 @@ class Journal:
             DECISIONS.c.origin == row.origin, DECISIONS.c.scope == row.scope, DECISIONS.c.name == row.name
         )
         return int(connection.execute(statement).scalar() or 0)
-
-    def _alarmed(self, connection: sa.Connection, row: EffectRow) -> bool:
-        statement = sa.select(sa.literal(1)).where(
-            EFFECTS.c.origin == row.origin,
-            EFFECTS.c.scope == row.scope,
-            EFFECTS.c.name == row.name,
-            EFFECTS.c.alarmed.is_(True),
-        )
-        return connection.execute(statement.limit(1)).first() is not None
-
-    def _releases(self, connection: sa.Connection, row: EffectRow) -> tuple[EffectRow, ...]:
-        statement = sa.select(EFFECTS).where(
-            EFFECTS.c.origin == row.origin,
-            EFFECTS.c.scope == row.scope,
-            EFFECTS.c.name == release_name(row.name, row.generation),
-            EFFECTS.c.generation <= LAST_GENERATION,
-        )
-        return tuple(self._row(found) for found in connection.execute(statement).mappings())
 
     def _move(
         self, connection: sa.Connection, row: EffectRow, state: EffectState, receipt: Receipt | None, now: datetime
@@ -424,18 +317,6 @@ class Journal:
             raise RuntimeError(f"The decision {name} of {scope} was neither recorded nor found.")
         return standing, mine
 
-    def _standing(
-        self, connection: sa.Connection, origin: str, scope: str, name: str, generation: int
-    ) -> Decision | None:
-        statement = sa.select(DECISIONS).where(
-            DECISIONS.c.origin == origin,
-            DECISIONS.c.scope == scope,
-            DECISIONS.c.name == name,
-            DECISIONS.c.generation == generation,
-        )
-        found = connection.execute(statement).mappings().first()
-        return None if found is None else rows.decision(found)
-
     def _append(self, connection: sa.Connection, key: str, kind: str, body: Mapping[str, Any], now: datetime) -> None:
         written = text(dict(body))
         connection.execute(
@@ -466,23 +347,6 @@ class Journal:
         if row is None:
             raise RuntimeError(f"The row of {key} is gone inside its own transaction.")
         return row
-
-    def _read(self, connection: sa.Connection, key: str, *, lock: bool = False) -> EffectRow | None:
-        statement = sa.select(EFFECTS).where(EFFECTS.c.key == key)
-        found = connection.execute(statement.with_for_update() if lock else statement).mappings().first()
-        return None if found is None else self._row(found)
-
-    def _row(self, found: sa.RowMapping) -> EffectRow:
-        return rows.effect_row(found, self._window)
-
-    def _entries(self, connection: sa.Connection, key: str) -> tuple[Entry, ...]:
-        statement = sa.select(ENTRIES).where(ENTRIES.c.key == key).order_by(ENTRIES.c.id)
-        return tuple(rows.entry(row) for row in connection.execute(statement).mappings())
-
-    def _page(self, statement: sa.Select[Any], limit: int) -> tuple[EffectRow, ...]:
-        with reading(self._engine) as connection:
-            found = connection.execute(statement.order_by(EFFECTS.c.key).limit(limit)).mappings()
-            return tuple(self._row(row) for row in found)
 
 
 def _check_same(row: EffectRow, intent: Intent) -> None:
@@ -516,29 +380,6 @@ def _observation(
     if answer.receipt is not None and (with_receipt or settlement.alarm is not None):
         body["receipt"] = answer.receipt.body
     return body
-
-
-def _attempts(entries: tuple[Entry, ...]) -> tuple[Attempt, ...]:
-    return tuple(_fold_attempts(entries))
-
-
-def _fold_attempts(entries: tuple[Entry, ...]) -> Iterator[Attempt]:
-    seen = {
-        entry.body["attempt_id"]: Seen(entry.body["seen"])
-        for entry in entries
-        if entry.kind == "observation" and "attempt_id" in entry.body
-    }
-    for entry in entries:
-        if entry.kind == "attempt":
-            body = entry.body
-            yield Attempt(
-                attempt_id=body["attempt_id"],
-                number=body["number"],
-                not_after=datetime.fromisoformat(body["not_after"]),
-                marked_at=entry.recorded_at,
-                worker=body["worker"],
-                seen=seen.get(body["attempt_id"]),
-            )
 
 
 def _with_seen(attempt: Attempt, attempt_id: str | None, seen: Seen) -> Attempt:

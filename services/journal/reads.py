@@ -1,0 +1,189 @@
+"""What the journal can be asked: every method is one read transaction, a single snapshot.
+
+The methods block: call them from a thread.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+import sqlalchemy as sa
+
+from services.database import reading
+from services.effects.keys import LAST_GENERATION, release_name
+from services.effects.records import Attempt, EffectRow, Outcome, OutcomeState, Seen
+from services.effects.states import EffectState
+from services.journal import rows
+from services.journal.rows import Decision, Entry
+from services.journal.tables import DECISIONS, EFFECTS, ENTRIES, JOURNAL
+
+
+class JournalReads:
+    """The reading half of a journal.
+
+    Args:
+        engine: from `services.database.open_engine`, at this build's schema.
+        send_window: how long after its decision an effect may be sent.
+    """
+
+    def __init__(self, engine: sa.Engine, *, send_window: timedelta) -> None:
+        self._engine = engine
+        self._window = send_window
+
+    def journal_id(self) -> str:
+        """The journal's 128 random bits, hex."""
+        with reading(self._engine) as connection:
+            return str(connection.execute(sa.select(JOURNAL.c.id)).scalar_one())
+
+    def effect(self, key: str) -> EffectRow | None:
+        """One effect, or None."""
+        with reading(self._engine) as connection:
+            return self._read(connection, key)
+
+    def attempts(self, key: str) -> tuple[Attempt, ...]:
+        """Every mark of a key, in order, with what was last seen of it."""
+        return fold_attempts(self.entries(key))
+
+    def entries(self, key: str) -> tuple[Entry, ...]:
+        """Everything recorded of a key, in order."""
+        with reading(self._engine) as connection:
+            return self._entries(connection, key)
+
+    def all_entries(self, *, after_id: int = 0, limit: int = 1000) -> tuple[Entry, ...]:
+        """A page of the whole journal, in order."""
+        statement = sa.select(ENTRIES).where(ENTRIES.c.id > after_id).order_by(ENTRIES.c.id).limit(limit)
+        with reading(self._engine) as connection:
+            return tuple(rows.entry(row) for row in connection.execute(statement).mappings())
+
+    def effects(
+        self,
+        *,
+        states: tuple[EffectState, ...] = (),
+        scope: str | None = None,
+        after_key: str = "",
+        limit: int = 1000,
+    ) -> tuple[EffectRow, ...]:
+        """A page of effects by key, of the states and the scope asked for."""
+        statement = sa.select(EFFECTS).where(EFFECTS.c.key > after_key)
+        if states:
+            statement = statement.where(EFFECTS.c.state.in_(states))
+        if scope is not None:
+            statement = statement.where(EFFECTS.c.scope == scope)
+        return self._page(statement, limit)
+
+    def unsettled(self, *, after_key: str = "", limit: int = 500) -> tuple[EffectRow, ...]:
+        """A page of what is pending or in doubt, by key."""
+        statement = sa.select(EFFECTS).where(EFFECTS.c.settled_at.is_(None), EFFECTS.c.key > after_key)
+        return self._page(statement, limit)
+
+    def decision(self, *, origin: str, scope: str, name: str, generation: int = 1) -> Decision | None:
+        """The decision that stands, or None."""
+        with reading(self._engine) as connection:
+            return self._standing(connection, origin, scope, name, generation)
+
+    def decisions(self, *, origin: str, scope: str) -> tuple[Decision, ...]:
+        """Every decision of a scope, by when it was taken."""
+        statement = (
+            sa.select(DECISIONS)
+            .where(DECISIONS.c.origin == origin, DECISIONS.c.scope == scope)
+            .order_by(DECISIONS.c.recorded_at, DECISIONS.c.name, DECISIONS.c.generation)
+        )
+        with reading(self._engine) as connection:
+            return tuple(rows.decision(row) for row in connection.execute(statement).mappings())
+
+    def outcome(self, key: str) -> Outcome | None:
+        """How an effect ended, or None while that may not be answered yet.
+
+        Nothing is answered while the effect is unsettled, while a late observation on its name is undealt with, or
+        while its release is under way: it may turn out to be given back.
+        """
+        with reading(self._engine) as connection:
+            row = self._read(connection, key)
+            if row is None or row.receipt is None or row.settled_at is None or self._alarmed(connection, row):
+                return None
+            state = OutcomeState(row.state)
+            if row.state is EffectState.COMMITTED:
+                releases = self._releases(connection, row)
+                if any(not release.state.terminal for release in releases):
+                    return None
+                if any(release.state is EffectState.COMMITTED for release in releases):
+                    state = OutcomeState.RELEASED
+            return Outcome(
+                name=row.name,
+                key=row.key,
+                state=state,
+                receipt=row.receipt.body,
+                replayed=False,
+                settled_at=row.settled_at,
+            )
+
+    def _alarmed(self, connection: sa.Connection, row: EffectRow) -> bool:
+        statement = sa.select(sa.literal(1)).where(
+            EFFECTS.c.origin == row.origin,
+            EFFECTS.c.scope == row.scope,
+            EFFECTS.c.name == row.name,
+            EFFECTS.c.alarmed.is_(True),
+        )
+        return connection.execute(statement.limit(1)).first() is not None
+
+    def _releases(self, connection: sa.Connection, row: EffectRow) -> tuple[EffectRow, ...]:
+        statement = sa.select(EFFECTS).where(
+            EFFECTS.c.origin == row.origin,
+            EFFECTS.c.scope == row.scope,
+            EFFECTS.c.name == release_name(row.name, row.generation),
+            EFFECTS.c.generation <= LAST_GENERATION,
+        )
+        return tuple(self._row(found) for found in connection.execute(statement).mappings())
+
+    def _standing(
+        self, connection: sa.Connection, origin: str, scope: str, name: str, generation: int
+    ) -> Decision | None:
+        statement = sa.select(DECISIONS).where(
+            DECISIONS.c.origin == origin,
+            DECISIONS.c.scope == scope,
+            DECISIONS.c.name == name,
+            DECISIONS.c.generation == generation,
+        )
+        found = connection.execute(statement).mappings().first()
+        return None if found is None else rows.decision(found)
+
+    def _read(self, connection: sa.Connection, key: str, *, lock: bool = False) -> EffectRow | None:
+        statement = sa.select(EFFECTS).where(EFFECTS.c.key == key)
+        found = connection.execute(statement.with_for_update() if lock else statement).mappings().first()
+        return None if found is None else self._row(found)
+
+    def _row(self, found: sa.RowMapping) -> EffectRow:
+        return rows.effect_row(found, self._window)
+
+    def _entries(self, connection: sa.Connection, key: str) -> tuple[Entry, ...]:
+        statement = sa.select(ENTRIES).where(ENTRIES.c.key == key).order_by(ENTRIES.c.id)
+        return tuple(rows.entry(row) for row in connection.execute(statement).mappings())
+
+    def _page(self, statement: sa.Select[Any], limit: int) -> tuple[EffectRow, ...]:
+        with reading(self._engine) as connection:
+            found = connection.execute(statement.order_by(EFFECTS.c.key).limit(limit)).mappings()
+            return tuple(self._row(row) for row in found)
+
+
+def fold_attempts(entries: tuple[Entry, ...]) -> tuple[Attempt, ...]:
+    """Every mark of a key, in order, with what was last seen of it, from the entries of that key."""
+    return tuple(_marks(entries))
+
+
+def _marks(entries: tuple[Entry, ...]) -> Iterator[Attempt]:
+    seen = {
+        entry.body["attempt_id"]: Seen(entry.body["seen"])
+        for entry in entries
+        if entry.kind == "observation" and "attempt_id" in entry.body
+    }
+    for entry in entries:
+        if entry.kind == "attempt":
+            body = entry.body
+            yield Attempt(
+                attempt_id=body["attempt_id"],
+                number=body["number"],
+                not_after=datetime.fromisoformat(body["not_after"]),
+                marked_at=entry.recorded_at,
+                worker=body["worker"],
+                seen=seen.get(body["attempt_id"]),
+            )
