@@ -17,7 +17,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import assert_never
 
-from services.effects.records import Answer, Attempt, EffectRow, Receipt, Seen, Source, requested
+from services.effects.records import Answer, Attempt, EffectRow, Receipt, Seen, requested
 from services.effects.states import EffectState, agree
 
 # The provider's clock and ours may differ by half of it; the other half is for the packet that is under way.
@@ -118,18 +118,9 @@ def settle(row: EffectRow, attempts: Iterable[Attempt], answer: Answer, *, margi
                 predecessor, alarm = _by_predecessor(row, answer.predecessor)
         case Seen.ABSENT:
             step = _on_absence(row, attempts, answer, margin)
-<<<<<<< HEAD
         case Seen.CREDENTIALS_REFUSED:
             step, alarm = Next.LOOK_UP, f"the provider refuses our credentials: {answer.reason}"
         case Seen.UNKNOWN | Seen.NOT_SENT | Seen.BUSY | Seen.DEADLINE_REFUSED | Seen.REQUEST_REFUSED:
-=======
-        case Seen.NOT_SENT | Seen.BUSY:
-            step = _on_nothing_done(row, answer)
-        case Seen.CREDENTIALS_REFUSED:
-            step = _on_nothing_done(row, answer)
-            alarm = f"the provider refuses our credentials: {answer.reason}"
-        case Seen.UNKNOWN | Seen.DEADLINE_REFUSED | Seen.REQUEST_REFUSED:
->>>>>>> proofs
             step = Next.LOOK_UP
         case Seen.KEY_REUSED:
             state, step = EffectState.IN_DOUBT, Next.WAIT
@@ -157,11 +148,6 @@ def _by_predecessor(row: EffectRow, receipt: Receipt) -> tuple[Receipt | None, s
     if receipt.key in row.supersedes and receipt.outcome is EffectState.COMMITTED:
         return receipt, f"{refused}{receipt.receipt_id} of a former one is committed"
     return None, f"{refused}it names {receipt!r}, which is no committed former generation"
-
-
-def _on_nothing_done(row: EffectRow, answer: Answer) -> Next:
-    # A look-up or a void that did nothing has told nothing: an attempt may be under way, so it is asked for again.
-    return Next.SEND if answer.source is Source.SEND and not row.given_up else Next.LOOK_UP
 
 
 def _on_absence(row: EffectRow, attempts: tuple[Attempt, ...], answer: Answer, margin: timedelta) -> Next:
