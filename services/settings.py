@@ -140,10 +140,15 @@ class InventoryClientSettings(_Settings):
     inventory_token: InventoryToken
 
 
-class WorkerSettings(JournalSettings, InventoryClientSettings):
-    """What a worker needs: its origin, the journal, the inventory, and how long an effect may be sent."""
+class OriginSettings(_Settings):
+    """What a process needs that acts for a deployment."""
 
     origin: Origin
+
+
+class WorkerSettings(OriginSettings, JournalSettings, InventoryClientSettings):
+    """What a worker needs: its origin, the journal, the inventory, and how long an effect may be sent."""
+
     send_window_seconds: Annotated[
         int,
         Field(gt=0, description="how long after its decision an effect may be sent", examples=[SEND_WINDOW_SECONDS]),

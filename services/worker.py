@@ -7,7 +7,7 @@ the drain time. Killed, it leaves marks in the journal by which its successors k
 import asyncio
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Any
@@ -127,8 +127,15 @@ def _worker_is_dead(worker: dict[str, Any]) -> bool:
     return provably_dead(process)
 
 
-async def run(settings: WorkerSettings, client: Client, stop: asyncio.Event, *, workflows: Sequence[type] = ()) -> None:
-    """Check what a worker stands on, trigger a sweep, and work until `stop` is set.
+async def run(
+    settings: WorkerSettings,
+    client: Client,
+    stop: asyncio.Event,
+    *,
+    started: Callable[[], None],
+    workflows: Sequence[type] = (),
+) -> None:
+    """Check what a worker stands on, trigger a sweep, say so, and work until `stop` is set.
 
     Raises:
         DatabaseError: the journal cannot be used.
@@ -150,6 +157,7 @@ async def run(settings: WorkerSettings, client: Client, stop: asyncio.Event, *, 
         parts = Parts(journal=journal, provider=provider, origin=settings.origin)
         async with build(client, parts, workflows=workflows):
             await trigger_sweep(client, settings.origin)
+            started()
             await stop.wait()
     finally:
         await provider.close()

@@ -11,6 +11,10 @@ from services.cli.output import Group, run
 
 # name: (module, attribute, what --help says of it). A new command is one line here and one module.
 COMMANDS: dict[str, tuple[str, str, str]] = {
+    "incident": ("services.cli.incident", "incident", "Start incidents, approve, cancel and look at them."),
+    "reconcile": ("services.cli.reconcile", "reconcile", "Match everything unsettled to its receipt, now."),
+    "worker": ("services.cli.worker", "worker", "Run a worker process."),
+    "setup": ("services.cli.setup", "setup", "Make what a deployment needs: attributes, Schedule, tenant marker."),
     "inventory": ("services.cli.inventory", "inventory", "Serve the mock inventory; see and deliver stock."),
     "migrate": ("services.cli.migrate", "migrate", "Bring a database to this build's schema."),
 }

@@ -15,6 +15,8 @@ The errors that people meet:
     DatabaseUnreachable        3
     SchemaMismatch             2: waiting does not migrate a database
     other DatabaseError        2: a bad URL, an unknown revision, a missing driver
+    TemporalUnreachable        3
+    NotSetUp                   2: waiting sets nothing up
     SQLAlchemy's OperationalError, InterfaceError      3
     httpx.TransportError       3
     Temporal's RPCError, and RuntimeError on connect   3; 2 when Temporal answered and refused
@@ -348,6 +350,12 @@ def _explain_store(database: Any, error: BaseException) -> CommandError | None:
     return CommandError(str(error)) if isinstance(error, database.DatabaseError) else None
 
 
+def _explain_namespace(temporal: Any, error: BaseException) -> CommandError | None:
+    if isinstance(error, temporal.TemporalUnreachable):
+        return CommandError(str(error), ExitCode.UNREACHABLE, details={"dependency": "Temporal"})
+    return CommandError(str(error)) if isinstance(error, temporal.NotSetUp) else None
+
+
 def _explain_driver(exceptions: Any, error: BaseException) -> CommandError | None:
     if not isinstance(error, exceptions.OperationalError | exceptions.InterfaceError):
         return None
@@ -396,6 +404,7 @@ def _explain_temporal(service: Any, error: BaseException) -> CommandError | None
 _EXPLAINERS: tuple[tuple[str, Callable[[Any, BaseException], CommandError | None]], ...] = (
     ("services.settings", _explain_settings),
     ("services.database", _explain_store),
+    ("services.temporal", _explain_namespace),
     ("sqlalchemy.exc", _explain_driver),
     ("httpx", _explain_httpx),
     ("temporalio.service", _explain_temporal),

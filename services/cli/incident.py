@@ -1,0 +1,349 @@
+"""`counterfoil incident`: start incidents from a file, approve or cancel one, look at one.
+
+The guard against using an id again for another matter is here: the journal is asked, so that it holds after Temporal
+has forgotten the workflow.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from typing import Any, BinaryIO
+
+import click
+from temporalio.client import (
+    Client,
+    WorkflowExecutionDescription,
+    WorkflowFailureError,
+    WorkflowHandle,
+    WorkflowUpdateFailedError,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
+)
+from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.exceptions import WorkflowAlreadyStartedError
+from temporalio.service import RPCError, RPCStatusCode
+
+from services.cli.output import CommandError, ExitCode, Group, Output, finish, pass_output
+from services.incidents import Approval as ApprovalRule
+from services.incidents import Incident as IncidentLine
+from services.incidents import read_incidents
+from services.journal.opening import open_journal
+from services.journal.store import Journal
+from services.settings import JournalSettings, OriginSettings
+from services.temporal import connect, task_queue
+from workflows import policies
+from workflows.incident import Approval, ApprovalAnswer, Incident, IncidentInput, IncidentResult, Parts
+
+# Without a worker an Update waits in the server's memory only; a person waits this long.
+UPDATE_TIMEOUT = timedelta(seconds=20)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """What came of one incident of the file: started, attached, replay or refused."""
+
+    id: str
+    what: str
+    detail: str = ""
+
+
+@click.group(cls=Group)
+def incident() -> None:
+    """Start incidents, approve, cancel and look at them."""
+
+
+@incident.command()
+@click.argument("file", type=click.File("rb"))
+@click.option("--replay", is_flag=True, help="Run ended incidents again: settled effects are answered, not repeated.")
+@click.option("--wait-seconds", type=click.FloatRange(min=0), default=0.0, help="Wait this long for them to end.")
+@pass_output
+def start(output: Output, file: BinaryIO, *, replay: bool, wait_seconds: float) -> None:
+    """Start the incidents of FILE, one JSON object a line (`-` reads standard input).
+
+    Good lines are started though others are bad. An incident that runs already is attached to; one that has ended is a
+    replay and says of when; another matter under a used id is refused. Exit codes: 0 all started, 1 a line was bad or
+    an id refused, 2 wrong use, 3 Temporal or the journal is unreachable.
+    """
+    incidents, problems = read_incidents(file)
+    for problem in problems:
+        output.note(str(problem))
+    origin = OriginSettings.read().origin
+    with open_journal(JournalSettings.read().journal_database_url.get_secret_value(), who="incident start") as journal:
+        started, ended = asyncio.run(_start_all(incidents, origin, journal, output, replay=replay, wait=wait_seconds))
+    refused = [one for one in started if one.what == "refused"]
+    document = {
+        "started": [asdict(one) for one in started],
+        "problems": [asdict(problem) for problem in problems],
+        "ended": ended,
+    }
+    rows = [(one.id, one.what, ended.get(one.id, {}).get("status", ""), one.detail) for one in started]
+
+    def people() -> None:
+        output.table(["incident", "what", "ended", "detail"], rows)
+        accepted = len(started) - len(refused)
+        output.say(f"{accepted} incidents are with Temporal, {len(refused)} refused, {len(problems)} bad lines.")
+
+    output.result(document, people=people)
+    if refused or problems:
+        finish(ExitCode.FOUND)
+
+
+async def _start_all(
+    incidents: Sequence[IncidentLine], origin: str, journal: Journal, output: Output, *, replay: bool, wait: float
+) -> tuple[list[Started], dict[str, dict[str, Any]]]:
+    client = await connect()
+    started = []
+    for number, one in enumerate(incidents, 1):
+        started.append(await start_incident(client, origin, journal, one, replay=replay))
+        if number % 20 == 0:
+            output.note(f"{number} of {len(incidents)} incidents started.")
+    ended: dict[str, dict[str, Any]] = {}
+    if wait:
+        with_temporal = [one.id for one in started if one.what != "refused"]
+        await _wait(client, with_temporal, ended, output, wait)
+    return started, ended
+
+
+async def _wait(
+    client: Client, ids: Sequence[str], ended: dict[str, dict[str, Any]], output: Output, seconds: float
+) -> None:
+    async def one(incident_id: str) -> None:
+        handle = client.get_workflow_handle_for(Incident.run, incident_id)
+        try:
+            ended[incident_id] = _result(await handle.result())
+        except WorkflowFailureError as error:
+            ended[incident_id] = {"status": "failed", "error": str(error.cause)}
+        if len(ended) % 20 == 0:
+            output.note(f"{len(ended)} of {len(ids)} incidents ended.")
+
+    try:
+        async with asyncio.timeout(seconds):
+            await asyncio.gather(*(one(incident_id) for incident_id in ids))
+    except TimeoutError:
+        output.note(f"{len(ids) - len(ended)} incidents go on; some may wait for approval.")
+
+
+def _result(result: IncidentResult) -> dict[str, Any]:
+    return {
+        "status": result.status,
+        "decided_by": result.decided_by,
+        "outcomes": [
+            {"name": o.name, "key": o.key, "state": o.state, "receipt_id": o.receipt.get("receipt_id"),
+             "replayed": o.replayed}
+            for o in result.outcomes
+        ],
+    }  # fmt: skip
+
+
+async def start_incident(
+    client: Client, origin: str, journal: Journal, line: IncidentLine, *, replay: bool = False
+) -> Started:
+    """Start one incident, or say what there is under its id already.
+
+    Raises:
+        RPCError: Temporal is unreachable.
+        DatabaseError: the journal is unreachable.
+    """
+    known = await asyncio.to_thread(journal.decisions, origin=origin, scope=line.id)
+    other = next((decision for decision in known if decision.body.get("input", line.digest) != line.digest), None)
+    if other is not None:
+        return _refused(line, f"another matter was decided under this id at {_when(other.decided_at)}")
+    before = f"replay of {_when(known[0].decided_at)}" if known else ""
+    try:
+        await client.start_workflow(
+            Incident.run,
+            to_input(line, origin),
+            id=line.id,
+            task_queue=task_queue(origin),
+            task_timeout=policies.TASK_TIMEOUT,
+            # Not USE_EXISTING: it attaches in silence, to another matter too.
+            id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
+            id_reuse_policy=(
+                WorkflowIDReusePolicy.ALLOW_DUPLICATE if replay else WorkflowIDReusePolicy.REJECT_DUPLICATE
+            ),
+            memo={"input": line.digest},
+            static_summary=line.title,
+            static_details=f"- site {line.site}\n- severity {line.severity}\n- approval {line.approval}",
+        )
+    except WorkflowAlreadyStartedError:
+        found = await client.get_workflow_handle(line.id).describe()
+        if await found.memo_value("input", line.digest) != line.digest:
+            return _refused(line, f"another matter was started under this id at {_when(found.start_time)}")
+        if found.close_time is None:
+            return Started(id=line.id, what="attached", detail=before or f"runs since {_when(found.start_time)}")
+        return Started(id=line.id, what="replay", detail=f"ended {_when(found.close_time)}; {before or 'no effects'}")
+    return Started(id=line.id, what="replay" if before else "started", detail=before)
+
+
+def _refused(line: IncidentLine, why: str) -> Started:
+    return Started(id=line.id, what="refused", detail=f"{why}; nothing was started. Use another id")
+
+
+def _when(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def to_input(line: IncidentLine, origin: str) -> IncidentInput:
+    """The workflow's input for an incident of the file."""
+    effects = []
+    for reservation in line.effects:
+        quantities: dict[str, int] = {}
+        for one in reservation.lines:
+            quantities[one.sku] = quantities.get(one.sku, 0) + one.quantity
+        effects.append(Parts(name=reservation.name, quantities=quantities))
+    return IncidentInput(
+        origin=origin,
+        title=line.title,
+        site=line.site,
+        severity=line.severity,
+        approval_required=line.approval is ApprovalRule.REQUIRED,
+        effects=effects,
+        digest=line.digest,
+    )
+
+
+@incident.command()
+@click.argument("incident_id")
+@click.option("--by", required=True, help="Who decides; recorded as claimed.")
+@click.option("--decline", is_flag=True, help="Decline instead of approving.")
+@click.option("--reason", default="", help="Why, for the journal.")
+@pass_output
+def approve(output: Output, incident_id: str, by: str, *, decline: bool, reason: str) -> None:
+    """Approve or decline an incident that waits for a person.
+
+    The first decision stands; a later one is told who decided and when. The same command may be repeated. Exit codes: 0
+    your decision stands, 1 another one stands, 2 there is nothing to decide, 3 not confirmed: repeat the same command.
+    """
+    answer = asyncio.run(approve_incident(incident_id, Approval(approved=not decline, by=by, reason=reason)))
+    standing = "approved" if answer.approved else "declined"
+    agrees = answer.approved is not decline
+    text = f"{incident_id} is {standing} by {answer.by} since {answer.decided_at}."
+    output.result(
+        {"incident": incident_id, **asdict(answer)},
+        people=text if agrees else f"{text} That decision stands; yours was not recorded.",
+    )
+    if not agrees:
+        finish(ExitCode.FOUND)
+
+
+async def approve_incident(incident_id: str, approval: Approval) -> ApprovalAnswer:
+    """Send the approval as an Update whose id is made of what it says: repeated, it is the same Update.
+
+    Raises:
+        CommandError: refused, or not confirmed.
+    """
+    client = await connect()
+    words = ["approve", incident_id, approval.by, str(approval.approved), approval.reason]
+    try:
+        answer: ApprovalAnswer = await client.get_workflow_handle(incident_id).execute_update(
+            "approve",
+            approval,
+            result_type=ApprovalAnswer,
+            id=hashlib.sha256("\0".join(words).encode()).hexdigest(),
+            rpc_timeout=UPDATE_TIMEOUT,
+        )
+        return answer  # noqa: TRY300 - an else after the except clauses would be far from its try
+    except WorkflowUpdateRPCTimeoutOrCancelledError as error:
+        raise CommandError(
+            f"The decision on {incident_id} is not confirmed: no worker answered within "
+            f"{UPDATE_TIMEOUT.total_seconds():g} s. It may still take effect. Repeat the same command.",
+            ExitCode.UNREACHABLE,
+        ) from error
+    except WorkflowUpdateFailedError as error:
+        raise CommandError(f"The decision on {incident_id} was refused: {error.cause} Nothing was recorded.") from error
+    except RPCError as error:
+        raise _not_found(incident_id, error) from error
+
+
+def _not_found(incident_id: str, error: RPCError) -> Exception:
+    if error.status is not RPCStatusCode.NOT_FOUND:
+        return error
+    return CommandError(
+        f"No incident {incident_id} runs here ({error.message}). Nothing was changed. "
+        f"`counterfoil incident show {incident_id}` says what is known of it."
+    )
+
+
+@incident.command()
+@click.argument("incident_id")
+@pass_output
+def cancel(output: Output, incident_id: str) -> None:
+    """Cancel an incident: what is under way is settled first, then everything it holds is released.
+
+    Exit codes: 0 asked for, 2 no such incident runs, 3 Temporal is unreachable.
+    """
+    asyncio.run(_cancel(incident_id))
+    text = f"{incident_id} is told to cancel: it settles what is under way, then releases what it holds."
+    output.result({"incident": incident_id, "cancel": "requested"}, people=text)
+
+
+async def _cancel(incident_id: str) -> None:
+    try:
+        await (await connect()).get_workflow_handle(incident_id).cancel()
+    except RPCError as error:
+        raise _not_found(incident_id, error) from error
+
+
+@incident.command()
+@click.argument("incident_id")
+@pass_output
+def show(output: Output, incident_id: str) -> None:
+    """Show an incident: its workflow in Temporal, its decisions and effects in the journal.
+
+    Exit codes: 0 shown, 1 nobody knows it, 3 Temporal or the journal is unreachable.
+    """
+    origin = OriginSettings.read().origin
+    described, result = asyncio.run(_describe(incident_id))
+    with open_journal(JournalSettings.read().journal_database_url.get_secret_value(), who="incident show") as journal:
+        decisions = journal.decisions(origin=origin, scope=incident_id)
+        effects = [row for row in journal.effects(scope=incident_id) if row.origin == origin]
+    if described is None and not decisions and not effects:
+        output.result({"incident": incident_id, "known": False}, people=f"Nobody knows {incident_id} here.")
+        finish(ExitCode.FOUND)
+    status = described.status.name.lower() if described is not None and described.status is not None else "forgotten"
+    document = {
+        "incident": incident_id,
+        "known": True,
+        "workflow": {"status": status, "run_id": described.run_id if described else None, "result": result},
+        "decisions": [
+            {"name": d.name, "generation": d.generation, "decided_at": d.decided_at.isoformat(), "body": d.body}
+            for d in decisions
+        ],
+        "effects": [
+            {"name": r.name, "generation": r.generation, "key": r.key, "state": r.state, "attempts": r.attempts,
+             "receipt_id": r.receipt.receipt_id if r.receipt else None}
+            for r in effects
+        ],
+    }  # fmt: skip
+
+    def people() -> None:
+        ended = f", {result['status']}" if result else ""
+        output.say(f"{incident_id}: workflow {status}{ended}")
+        output.table(
+            ["decision", "decided at", "body"],
+            [(d.name, _when(d.decided_at), "; ".join(f"{k}: {v}" for k, v in d.body.items())) for d in decisions],
+        )
+        output.table(
+            ["effect", "state", "attempts", "receipt", "key"],
+            [(r.name, r.state, r.attempts, r.receipt.receipt_id if r.receipt else None, r.key) for r in effects],
+        )
+
+    output.result(document, people=people)
+
+
+async def _describe(incident_id: str) -> tuple[WorkflowExecutionDescription | None, dict[str, Any] | None]:
+    client = await connect()
+    handle: WorkflowHandle[Incident, IncidentResult] = client.get_workflow_handle_for(Incident.run, incident_id)
+    try:
+        described = await handle.describe()
+    except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND:
+            return None, None
+        raise
+    if described.close_time is None:
+        return described, None
+    try:
+        return described, _result(await handle.result())
+    except WorkflowFailureError as error:
+        return described, {"status": "failed", "error": str(error.cause)}
