@@ -1,51 +1,23 @@
-"""`counterfoil incident`: start incidents from a file, approve or cancel one, look at one.
-
-The guard against using an id again for another matter is here: the journal is asked, so that it holds after Temporal
-has forgotten the workflow.
-"""
+"""`counterfoil incident`: start incidents from a file, approve or cancel one, look at one."""
 
 import asyncio
-import hashlib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from datetime import datetime, timedelta
+from dataclasses import asdict
 from typing import Any, BinaryIO
 
 import click
-from temporalio.client import (
-    Client,
-    WorkflowExecutionDescription,
-    WorkflowFailureError,
-    WorkflowHandle,
-    WorkflowUpdateFailedError,
-    WorkflowUpdateRPCTimeoutOrCancelledError,
-)
-from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
-from temporalio.exceptions import WorkflowAlreadyStartedError
+from temporalio.client import Client, WorkflowExecutionDescription, WorkflowFailureError, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
 from services.cli.output import CommandError, ExitCode, Group, Output, finish, pass_output
-from services.incidents import Approval as ApprovalRule
+from services.incident_desk import NotConfirmed, Refused, Started, approve_incident, start_incident, when
 from services.incidents import Incident as IncidentLine
 from services.incidents import read_incidents
 from services.journal.opening import open_journal
 from services.journal.store import Journal
 from services.settings import JournalSettings, OriginSettings
-from services.temporal import connect, task_queue
-from workflows import policies
-from workflows.incident import Approval, ApprovalAnswer, Incident, IncidentInput, IncidentResult, Parts
-
-# Without a worker an Update waits in the server's memory only; a person waits this long.
-UPDATE_TIMEOUT = timedelta(seconds=20)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Started:
-    """What came of one incident of the file: started, attached, replay or refused."""
-
-    id: str
-    what: str
-    detail: str = ""
+from services.temporal import connect
+from workflows.incident import Approval, ApprovalAnswer, Incident, IncidentResult
 
 
 @click.group(cls=Group)
@@ -136,73 +108,6 @@ def _result(result: IncidentResult) -> dict[str, Any]:
     }  # fmt: skip
 
 
-async def start_incident(
-    client: Client, origin: str, journal: Journal, line: IncidentLine, *, replay: bool = False
-) -> Started:
-    """Start one incident, or say what there is under its id already.
-
-    Raises:
-        RPCError: Temporal is unreachable.
-        DatabaseError: the journal is unreachable.
-    """
-    known = await asyncio.to_thread(journal.decisions, origin=origin, scope=line.id)
-    other = next((decision for decision in known if decision.body.get("input", line.digest) != line.digest), None)
-    if other is not None:
-        return _refused(line, f"another matter was decided under this id at {_when(other.decided_at)}")
-    before = f"replay of {_when(known[0].decided_at)}" if known else ""
-    try:
-        await client.start_workflow(
-            Incident.run,
-            to_input(line, origin),
-            id=line.id,
-            task_queue=task_queue(origin),
-            task_timeout=policies.TASK_TIMEOUT,
-            # Not USE_EXISTING: it attaches in silence, to another matter too.
-            id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
-            id_reuse_policy=(
-                WorkflowIDReusePolicy.ALLOW_DUPLICATE if replay else WorkflowIDReusePolicy.REJECT_DUPLICATE
-            ),
-            memo={"input": line.digest},
-            static_summary=line.title,
-            static_details=f"- site {line.site}\n- severity {line.severity}\n- approval {line.approval}",
-        )
-    except WorkflowAlreadyStartedError:
-        found = await client.get_workflow_handle(line.id).describe()
-        if await found.memo_value("input", line.digest) != line.digest:
-            return _refused(line, f"another matter was started under this id at {_when(found.start_time)}")
-        if found.close_time is None:
-            return Started(id=line.id, what="attached", detail=before or f"runs since {_when(found.start_time)}")
-        return Started(id=line.id, what="replay", detail=f"ended {_when(found.close_time)}; {before or 'no effects'}")
-    return Started(id=line.id, what="replay" if before else "started", detail=before)
-
-
-def _refused(line: IncidentLine, why: str) -> Started:
-    return Started(id=line.id, what="refused", detail=f"{why}; nothing was started. Use another id")
-
-
-def _when(moment: datetime) -> str:
-    return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
-
-
-def to_input(line: IncidentLine, origin: str) -> IncidentInput:
-    """The workflow's input for an incident of the file."""
-    effects = []
-    for reservation in line.effects:
-        quantities: dict[str, int] = {}
-        for one in reservation.lines:
-            quantities[one.sku] = quantities.get(one.sku, 0) + one.quantity
-        effects.append(Parts(name=reservation.name, quantities=quantities))
-    return IncidentInput(
-        origin=origin,
-        title=line.title,
-        site=line.site,
-        severity=line.severity,
-        approval_required=line.approval is ApprovalRule.REQUIRED,
-        effects=effects,
-        digest=line.digest,
-    )
-
-
 @incident.command()
 @click.argument("incident_id")
 @click.option("--by", required=True, help="Who decides; recorded as claimed.")
@@ -215,7 +120,7 @@ def approve(output: Output, incident_id: str, by: str, *, decline: bool, reason:
     The first decision stands; a later one is told who decided and when. The same command may be repeated. Exit codes: 0
     your decision stands, 1 another one stands, 2 there is nothing to decide, 3 not confirmed: repeat the same command.
     """
-    answer = asyncio.run(approve_incident(incident_id, Approval(approved=not decline, by=by, reason=reason)))
+    answer = asyncio.run(_approve(incident_id, Approval(approved=not decline, by=by, reason=reason)))
     standing = "approved" if answer.approved else "declined"
     agrees = answer.approved is not decline
     text = f"{incident_id} is {standing} by {answer.by} since {answer.decided_at}."
@@ -227,31 +132,13 @@ def approve(output: Output, incident_id: str, by: str, *, decline: bool, reason:
         finish(ExitCode.FOUND)
 
 
-async def approve_incident(incident_id: str, approval: Approval) -> ApprovalAnswer:
-    """Send the approval as an Update whose id is made of what it says: repeated, it is the same Update.
-
-    Raises:
-        CommandError: refused, or not confirmed.
-    """
-    client = await connect()
-    words = ["approve", incident_id, approval.by, str(approval.approved), approval.reason]
+async def _approve(incident_id: str, approval: Approval) -> ApprovalAnswer:
     try:
-        answer: ApprovalAnswer = await client.get_workflow_handle(incident_id).execute_update(
-            "approve",
-            approval,
-            result_type=ApprovalAnswer,
-            id=hashlib.sha256("\0".join(words).encode()).hexdigest(),
-            rpc_timeout=UPDATE_TIMEOUT,
-        )
-        return answer  # noqa: TRY300 - an else after the except clauses would be far from its try
-    except WorkflowUpdateRPCTimeoutOrCancelledError as error:
-        raise CommandError(
-            f"The decision on {incident_id} is not confirmed: no worker answered within "
-            f"{UPDATE_TIMEOUT.total_seconds():g} s. It may still take effect. Repeat the same command.",
-            ExitCode.UNREACHABLE,
-        ) from error
-    except WorkflowUpdateFailedError as error:
-        raise CommandError(f"The decision on {incident_id} was refused: {error.cause} Nothing was recorded.") from error
+        return await approve_incident(await connect(), incident_id, approval)
+    except NotConfirmed as error:
+        raise CommandError(str(error), ExitCode.UNREACHABLE) from error
+    except Refused as error:
+        raise CommandError(str(error)) from error
     except RPCError as error:
         raise _not_found(incident_id, error) from error
 
@@ -322,7 +209,7 @@ def show(output: Output, incident_id: str) -> None:
         output.say(f"{incident_id}: workflow {status}{ended}")
         output.table(
             ["decision", "decided at", "body"],
-            [(d.name, _when(d.decided_at), "; ".join(f"{k}: {v}" for k, v in d.body.items())) for d in decisions],
+            [(d.name, when(d.decided_at), "; ".join(f"{k}: {v}" for k, v in d.body.items())) for d in decisions],
         )
         output.table(
             ["effect", "state", "attempts", "receipt", "key"],
