@@ -11,6 +11,7 @@ from workflows import policies
 from workflows.effects import EffectCancelled, EffectWorkflow, release, reserve
 
 APPROVAL = "approval"
+NOT_ASKED = "This incident needs no approval: it was decided by rule."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +75,7 @@ class Incident(EffectWorkflow):
         super().__init__()
         self._incident: IncidentInput | None = None
         self._approval: StandingDecision | None = None
+        self._records = 0
 
     @workflow.run
     async def run(self, incident: IncidentInput) -> IncidentResult:
@@ -126,9 +128,11 @@ class Incident(EffectWorkflow):
         return self._approval
 
     async def _record(self, request: DecisionRequest) -> StandingDecision | None:
+        self._records += 1
         return await workflow.execute_activity_method(
             JournalActivities.record_decision,
             request,
+            activity_id=f"{request.name}#{self._records}",
             start_to_close_timeout=policies.START_TO_CLOSE,
             retry_policy=policies.RETRY,
             summary=f"{'ask for' if request.ask_only else 'record'} the decision {request.name}",
@@ -138,8 +142,8 @@ class Incident(EffectWorkflow):
     async def approve(self, approval: Approval) -> ApprovalAnswer:
         """Record what a person decided; the first decision stands, and a later one is told so."""
         await workflow.wait_condition(lambda: self._incident is not None)
-        if self._incident is None:
-            raise ApplicationError("The incident has no input.", non_retryable=True)
+        if self._incident is None or not self._incident.approval_required:
+            raise ApplicationError(NOT_ASKED, non_retryable=True)
         standing = await self._record(
             DecisionRequest(
                 origin=self._incident.origin,
@@ -169,4 +173,4 @@ class Incident(EffectWorkflow):
         if not approval.by.strip():
             raise ValueError("An approval needs the name of the person who gives it.")
         if self._incident is not None and not self._incident.approval_required:
-            raise ValueError("This incident needs no approval: it was decided by rule.")
+            raise ValueError(NOT_ASKED)
