@@ -11,6 +11,7 @@ from services.cli.output import Group, run
 
 # name: (module, attribute, what --help says of it). A new command is one line here and one module.
 COMMANDS: dict[str, tuple[str, str, str]] = {
+    "demo": ("services.cli.demo", "demo", "The whole story on real parts: kills, lost answers, reconcile, audit."),
     "incident": ("services.cli.incident", "incident", "Start incidents, approve, cancel and look at them."),
     "reconcile": ("services.cli.reconcile", "reconcile", "Match everything unsettled to its receipt, now."),
     "worker": ("services.cli.worker", "worker", "Run a worker process."),

@@ -3,17 +3,12 @@
 import asyncio
 
 import click
-from temporalio.client import Client, ScheduleActionExecutionStartWorkflow, ScheduleHandle
-from temporalio.service import RPCError, RPCStatusCode
 
 from activities.contracts import Swept
 from services.cli.output import Command, CommandError, ExitCode, Output, pass_output
-from services.drill.processes import wait_until
 from services.settings import OriginSettings
-from services.temporal import connect, schedule_id, trigger_sweep
-from workflows.reconciliation import Reconciliation
-
-DAY_SECONDS = 24 * 60 * 60.0  # the caller's own limit is the one that counts
+from services.sweep_desk import sweep_now
+from services.temporal import connect
 
 
 @click.command(cls=Command)
@@ -43,39 +38,13 @@ def reconcile(output: Output, timeout_seconds: float) -> None:
 
 async def _reconcile(origin: str, timeout_seconds: float, output: Output) -> Swept:
     client = await connect()
-    schedule = client.get_schedule_handle(schedule_id(origin))
+    output.note("Asking for a sweep; a worker does it.")
     try:
         async with asyncio.timeout(timeout_seconds):
-            before = {run.first_execution_run_id for run in await _runs(schedule)}
-            await trigger_sweep(client, origin)
-            output.note("The sweep is asked for; waiting for a worker to do it.")
-            return await _result(client, schedule, before)
+            return await sweep_now(client, origin)
     except TimeoutError as error:
         raise CommandError(
             f"No worker finished the sweep within {timeout_seconds:g} s. It is asked for and runs when one does; "
             "nothing is lost. Check that a worker runs: counterfoil worker",
             ExitCode.UNREACHABLE,
         ) from error
-
-
-async def _runs(schedule: ScheduleHandle) -> list[ScheduleActionExecutionStartWorkflow]:
-    try:
-        recent = (await schedule.describe()).info.recent_actions
-    except RPCError as error:
-        if error.status is RPCStatusCode.NOT_FOUND:
-            return []  # `trigger_sweep` says so
-        raise
-    return [run.action for run in recent if isinstance(run.action, ScheduleActionExecutionStartWorkflow)]
-
-
-async def _result(client: Client, schedule: ScheduleHandle, before: set[str]) -> Swept:
-    """The result of the first sweep that started after we asked: told by its run, not by anybody's clock."""
-
-    async def new_runs() -> list[ScheduleActionExecutionStartWorkflow]:
-        return [run for run in await _runs(schedule) if run.first_execution_run_id not in before]
-
-    run = (await wait_until(new_runs, timeout_seconds=DAY_SECONDS, what="the sweep has started"))[0]
-    handle = client.get_workflow_handle_for(
-        Reconciliation.run, run.workflow_id, first_execution_run_id=run.first_execution_run_id
-    )
-    return await handle.result()

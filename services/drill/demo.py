@@ -1,0 +1,399 @@
+"""The demo: a fleet of incidents on real parts, with workers killed in the one window that matters.
+
+Wave by wave, incidents are started while faults wait for them in the proxy, by key. In each wave one worker is killed
+after the inventory has committed and before the worker hears so. The proof of that moment is taken from outside: the
+response is in the proxy's hand, the inventory shows the receipt, the journal shows the intent as pending.
+
+The order of things is data (`plan`), made of the incidents alone: two runs meet the same faults on the same keys.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
+from importlib import resources
+from typing import Any
+
+from services.drill.halves import Books, compare
+from services.drill.network_faults import Armed, DelayRequest, LoseResponse, Moment, WithholdResponse
+from services.drill.processes import Child
+from services.drill.report import Happened, Kill, Planned, Report, Story, kill_line, report
+from services.drill.stack import Stack
+from services.effects.keys import derive_key
+from services.effects.records import Attempt, EffectRow
+from services.effects.states import EffectState
+from services.incident_desk import NotConfirmed, approve_incident, start_incident
+from services.incidents import Approval as ApprovalRule
+from services.incidents import Incident, read_incidents
+from services.journal.rows import Entry
+from services.sweep_desk import sweep_now
+from workflows.incident import Approval
+from workflows.incident import Incident as IncidentWorkflow
+
+ORIGIN = "demo"
+STORY_ID = "INC-2041"
+APPROVED_BY = "Ada"
+WAVES = 6
+LOST_EACH_WAVE = 2
+# A delayed request is given up after 2.5 s: in the first waves, so that nobody waits for it at the end.
+WAVES_WITH_DELAY = 4
+
+# Any step of the demo, on a busy machine; the whole of it takes under a minute.
+STEP_SECONDS = 60.0
+_POLL_SECONDS = 0.01
+_PAGE = 1000
+
+
+class DemoFailed(Exception):
+    """The demo could not go on: the message says where it stood."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wave:
+    """Incidents started together, and the keys whose requests meet a fault."""
+
+    incidents: tuple[Incident, ...]
+    kill: str
+    lose: tuple[str, ...]
+    delay: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a run will do."""
+
+    waves: tuple[Wave, ...]
+    story: Incident
+    planned: Planned
+
+
+def examples() -> tuple[list[Incident], dict[str, int]]:
+    """The incidents and the stock that come with the program."""
+    folder = resources.files("services.drill")
+    with folder.joinpath("incidents.jsonl").open("rb") as stream:
+        incidents, problems = read_incidents(stream)
+    if problems:
+        raise DemoFailed(f"The example incidents are not usable: {problems[0]}")
+    stock: dict[str, int] = json.loads(folder.joinpath("stock.json").read_text(encoding="utf-8"))
+    return incidents, stock
+
+
+def plan(incidents: Sequence[Incident], stock: Mapping[str, int], *, origin: str = ORIGIN) -> Plan:
+    """Choose who meets which fault: among the effects that commit and wait for nobody."""
+    story = next(incident for incident in incidents if incident.id == STORY_ID)
+    fleet = [incident for incident in incidents if incident is not story]
+    impossible = [
+        effect
+        for incident in incidents
+        for effect in incident.effects
+        if any(line.quantity > stock.get(line.sku, 0) for line in effect.lines)
+    ]
+    waves = []
+    for number in range(WAVES):
+        members = fleet[number * len(fleet) // WAVES : (number + 1) * len(fleet) // WAVES]
+        keys = [
+            key_of(incident, origin=origin)
+            for incident in members
+            if incident.approval is ApprovalRule.AUTO and incident.effects[0] not in impossible
+        ]
+        victim = keys.pop(len(keys) // 2)
+        lose, delay = keys[:LOST_EACH_WAVE], keys[-1:] if number < WAVES_WITH_DELAY else []
+        waves.append(Wave(incidents=tuple(members), kill=victim, lose=tuple(lose), delay=tuple(delay)))
+    planned = Planned(
+        incidents=len(incidents),
+        kills=len(waves) + 1,
+        lost_responses=sum(len(wave.lose) for wave in waves),
+        delayed_requests=sum(len(wave.delay) for wave in waves),
+        rejected=len(impossible),
+    )
+    return Plan(waves=tuple(waves), story=story, planned=planned)
+
+
+def key_of(incident: Incident, *, origin: str = ORIGIN) -> str:
+    """The key of an incident's first effect: known before anything is started."""
+    return derive_key(origin, incident.id, incident.effects[0].name, 1)
+
+
+class Demo:
+    """One run of the plan on a stack that runs."""
+
+    def __init__(self, stack: Stack, what: Plan, tell: Callable[[str], None]) -> None:
+        """Nothing is started yet.
+
+        Args:
+            stack: with the plan's stock and two workers.
+            what: the plan.
+            tell: what people watch, line by line.
+        """
+        self._stack = stack
+        self._plan = what
+        self._tell = tell
+        self._kills: list[Kill] = []
+        self._late: dict[str, int | None] = {}
+        self._seconds: dict[str, float] = {}
+        self._ended = 0
+
+    async def run(self) -> tuple[Report, Story]:
+        """All of it.
+
+        Raises:
+            DemoFailed: a step did not come to its end.
+            ProcessError: a process did not.
+            FaultNotReached: a fault can no longer be carried through.
+        """
+        began = time.monotonic()
+        with self._phase("incidents"):
+            await self._fleet()
+        with self._phase("story"):
+            story = await self._story()
+        with self._phase("reconcile"):
+            async with _in_time("the sweep"):
+                await sweep_now(self._stack.client, self._stack.origin)
+        with self._phase("audit"):
+            books = await self._books()
+            entries = await asyncio.to_thread(self._entries)
+        self._seconds["total"] = round(time.monotonic() - began, 2)
+        happened = Happened(
+            ended=self._ended,
+            kills=self._kills,
+            lost_responses=self._stack.proxy.fired[LoseResponse.__name__],
+            delayed_requests=self._stack.proxy.fired[DelayRequest.__name__],
+            late_packets=self._late,
+            story=story,
+            seconds=self._seconds,
+        )
+        return report(self._plan.planned, happened, books.effects, entries, compare(books)), story
+
+    async def _fleet(self) -> None:
+        proxy, waves = self._stack.proxy, self._plan.waves
+        victims = {wave.kill: proxy.arm(wave.kill, WithholdResponse()) for wave in waves}
+        for wave in waves:
+            for number, key in enumerate(wave.lose):
+                proxy.arm(key, LoseResponse(reset=number % 2 == 1))
+        delayed = {key: proxy.arm(key, DelayRequest()) for wave in waves for key in wave.delay}
+        await self._begin(self._plan.story)
+        try:
+            async with asyncio.TaskGroup() as running:
+                for key, armed in delayed.items():
+                    running.create_task(self._deliver_late(key, armed))
+                for wave in waves:
+                    await self._stack.all_working()  # so that one stands by whichever is killed
+                    for incident in wave.incidents:
+                        running.create_task(self._incident(incident))
+                    await self._kill(wave.kill, victims[wave.kill])
+                await self._stack.all_working()
+        except* Exception as failed:
+            raise failed.exceptions[0] from None
+
+    async def _begin(self, incident: Incident) -> None:
+        await start_incident(self._stack.client, self._stack.origin, self._stack.journal, incident)
+
+    async def _incident(self, incident: Incident) -> None:
+        await self._begin(incident)
+        if incident.approval is ApprovalRule.REQUIRED:
+            await self._approve(incident)
+        await self._end(incident)
+
+    async def _approve(self, incident: Incident) -> None:
+        while True:
+            try:
+                await approve_incident(self._stack.client, incident.id, Approval(approved=True, by=APPROVED_BY))
+            except NotConfirmed:
+                continue  # the same Update again, which takes effect once
+            return
+
+    async def _end(self, incident: Incident) -> str:
+        """Wait for a workflow's end; how its first effect ended, as the workflow says."""
+        async with _in_time(f"the end of {incident.id}"):
+            result = await self._stack.client.get_workflow_handle_for(IncidentWorkflow.run, incident.id).result()
+        self._ended += 1
+        return result.outcomes[0].state
+
+    async def _kill(self, key: str, armed: Armed) -> None:
+        proof, worker, killed_at = await self._caught(key, armed)
+        worker.start()
+        armed.release()
+        self._note(proof, await self._settled(key) - killed_at)
+
+    async def _caught(self, key: str, armed: Armed) -> tuple[Kill, Child, float]:
+        """Wait for the window, take its proof, and kill the worker in it: the proof, the worker and the time."""
+        async with _in_time(f"the inventory's answer to {key}"):
+            await armed.reached()
+        answer = await self._stack.provider.look_up(key)
+        row, mark = await asyncio.to_thread(self._row_and_mark, key)
+        worker = self._stack.worker(int(mark.worker["pid"]))
+        if answer.receipt is None or row.state is not EffectState.PENDING or worker is None:
+            raise DemoFailed(
+                f"The window of {key} was missed: the inventory answers {answer.reason}, the journal says {row.state}, "
+                f"and the worker is {'gone' if worker is None else 'there'}. Nothing is lost. Run the demo again."
+            )
+        proof = Kill(
+            key=key,
+            pid=worker.pid,
+            receipt_id=answer.receipt.receipt_id,
+            journal_state=row.state,
+            settled_seconds=0.0,
+        )
+        killed_at = time.monotonic()
+        worker.kill()
+        return proof, worker, killed_at
+
+    def _note(self, proof: Kill, seconds: float) -> None:
+        kill = replace(proof, settled_seconds=round(seconds, 3))
+        self._kills.append(kill)
+        self._tell(kill_line(kill))
+
+    async def _deliver_late(self, key: str, armed: Armed) -> None:
+        """Let a delayed request go when its effect is settled: it must meet its own first answer and move nothing."""
+        await armed.reached()
+        await self._settled(key)
+        armed.release()
+        await armed.done()
+        self._late[key] = next(
+            event.status
+            for event in self._stack.proxy.events
+            if event.key == key and event.fault == armed.fault and event.moment is Moment.FORWARDED
+        )
+
+    async def _settled(self, key: str) -> float:
+        """Wait until the journal's row is terminal; when that was seen."""
+        async with _in_time(f"the settlement of {key}"):
+            while True:
+                row = await asyncio.to_thread(self._stack.journal.effect, key)
+                if row is not None and row.state.terminal:
+                    return time.monotonic()
+                await asyncio.sleep(_POLL_SECONDS)
+
+    async def _story(self) -> Story:
+        stack, incident = self._stack, self._plan.story
+        effect = incident.effects[0]
+        key, sku = key_of(incident, origin=stack.origin), effect.lines[0].sku
+        before = await self._available(sku)
+        armed = stack.proxy.arm(key, WithholdResponse())
+        approval = asyncio.create_task(self._approve(incident))
+        proof, _, killed_at = await self._caught(key, armed)
+        for other in stack.workers:
+            other.kill()
+        copy = stack.folder / "journal-pending.db"
+        await asyncio.to_thread(stack.copy_journal, copy)
+        while_dead = await self._available(sku)
+        for worker in stack.workers:
+            worker.start()
+        armed.release()
+        self._note(proof, await self._settled(key) - killed_at)
+        await approval
+        answer = await self._end(incident)
+        after_restart = await self._available(sku)
+        matched = await self._row(key)
+
+        await stack.all_working()
+        await stack.stop_workers()
+        await asyncio.to_thread(stack.put_journal_back, copy)
+        rewound = await self._row(key)
+        await stack.start_workers()
+        await self._settled(key)
+        found = await self._row(key)
+        return Story(
+            incident_id=incident.id,
+            approved_by=APPROVED_BY,
+            key=key,
+            sku=sku,
+            quantity=effect.lines[0].quantity,
+            reservation_id=matched.receipt.reservation_id or "" if matched.receipt else "",
+            pid=proof.pid,
+            units_before=before,
+            units_while_dead=while_dead,
+            units_after_restart=after_restart,
+            answer=answer,
+            matched_receipt_id=matched.receipt.receipt_id if matched.receipt else "",
+            rewound_state=rewound.state,
+            found_receipt_id=found.receipt.receipt_id if found.receipt else "",
+            units_after_rewind=await self._available(sku),
+            attempts=found.attempts,
+        )
+
+    def _row_and_mark(self, key: str) -> tuple[EffectRow, Attempt]:
+        row = self._stack.journal.effect(key)
+        marks = self._stack.journal.attempts(key)
+        if row is None or not marks:
+            raise DemoFailed(f"A request of {key} came to the inventory, and the journal has no mark of it.")
+        return row, marks[-1]
+
+    async def _row(self, key: str) -> EffectRow:
+        row = await asyncio.to_thread(self._stack.journal.effect, key)
+        if row is None:
+            raise DemoFailed(f"The journal has lost {key}.")
+        return row
+
+    async def _available(self, sku: str) -> int:
+        return int((await self._stack.get(f"/v1/stock/{sku}"))["available"])
+
+    async def _books(self) -> Books:
+        """Everything that both sides have on record."""
+        receipts: list[dict[str, Any]] = []
+        after = 0
+        while True:
+            page = await self._stack.get(f"/v1/receipts?after={after}&limit={_PAGE}")
+            receipts += page["receipts"]
+            after = page["next_after"]
+            if after >= page["watermark"]:
+                break
+        skus = sorted({line["sku"] for one in receipts if one["kind"] == "inventory.deliver" for line in one["lines"]})
+        stock = await asyncio.gather(*(self._stack.get(f"/v1/stock/{sku}") for sku in skus))
+        movements = await asyncio.gather(*(self._movements(sku) for sku in skus))
+        return Books(
+            effects=await asyncio.to_thread(self._rows),
+            receipts=receipts,
+            movements=dict(zip(skus, movements, strict=True)),
+            stock=dict(zip(skus, stock, strict=True)),
+        )
+
+    async def _movements(self, sku: str) -> list[dict[str, Any]]:
+        movements: list[dict[str, Any]] = []
+        after = 0
+        while True:
+            page = await self._stack.get(f"/v1/ledger/{sku}?after_version={after}")
+            movements += page["movements"]
+            after = page["next_after_version"]
+            if after >= page["version"]:
+                return movements
+
+    def _rows(self) -> list[EffectRow]:
+        rows: list[EffectRow] = []
+        while page := self._stack.journal.effects(after_key=rows[-1].key if rows else ""):
+            rows += page
+        return rows
+
+    def _entries(self) -> dict[str, list[Entry]]:
+        entries: dict[str, list[Entry]] = {}
+        last = 0
+        while page := self._stack.journal.all_entries(after_id=last):
+            for entry in page:
+                entries.setdefault(entry.key, []).append(entry)
+            last = page[-1].id
+        return entries
+
+    @contextmanager
+    def _phase(self, name: str) -> Iterator[None]:
+        began = time.monotonic()
+        yield
+        self._seconds[name] = round(time.monotonic() - began, 2)
+
+
+@asynccontextmanager
+async def _in_time(what: str) -> AsyncIterator[None]:
+    """Raise instead of waiting without end.
+
+    Raises:
+        DemoFailed: the step took longer than any honest one.
+    """
+    limit = asyncio.timeout(STEP_SECONDS)
+    try:
+        async with limit:
+            yield
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        raise DemoFailed(f"Waited {STEP_SECONDS:g} s in vain for {what}.") from None

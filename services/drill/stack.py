@@ -1,0 +1,239 @@
+"""The embedded stack: everything that Counterfoil stands on, as real processes in one folder.
+
+    workers --> fault proxy --> inventory
+       |                            |
+    Temporal, journal          its own database
+
+What this module guarantees:
+
+- The parts are started and set up by the commands that a deployment uses, through a deployment's environment.
+- A person's own settings (COUNTERFOIL_*, TEMPORAL_*, a Temporal profile) reach none of them.
+- Every process ends with the `Processes` block that it was started in.
+"""
+
+import asyncio
+import os
+import secrets
+import sqlite3
+import sysconfig
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from typing import Any
+
+import httpx
+from temporalio.client import Client
+
+from activities.inventory_client import InventoryClient
+from services.database import migrate, open_engine
+from services.drill.processes import Child, ProcessError, Processes, TemporalServer, free_port, wait_until
+from services.drill.proxy import FaultProxy
+from services.journal.store import Journal
+
+# On two busy cores a worker takes several seconds to import Temporal and its sandbox.
+START_SECONDS = 60.0
+
+
+class Stack:
+    """The parts of one stack; `running_stack` starts them."""
+
+    def __init__(self, processes: Processes, folder: Path, *, origin: str, ui: bool) -> None:
+        """Nothing is started yet."""
+        self.folder = folder
+        self.origin = origin
+        self.journal_file = folder / "journal.db"
+        self.inventory_file = folder / "inventory.db"
+        port = free_port()
+        self.inventory_url = f"http://127.0.0.1:{port}"
+        self.temporal = TemporalServer(processes, database=folder / "temporal.db", log=folder / "temporal.log", ui=ui)
+        self.proxy = FaultProxy("127.0.0.1", port)
+        self.workers: list[Child] = []
+        self._processes = processes
+        self._token = secrets.token_hex(16)
+        self._engine = open_engine(f"sqlite:///{self.journal_file}")
+        self.journal = Journal(self._engine, recorded_by=f"drill {os.getpid()}")
+        self.provider = InventoryClient(self.inventory_url, self._token)
+        self._reader = httpx.AsyncClient(
+            base_url=self.inventory_url, headers={"Authorization": f"Bearer {self._token}"}, trust_env=False
+        )
+        serving = ("--port", str(port), "--database-url", f"sqlite:///{self.inventory_file}")
+        self.inventory = self.command("inventory", "inventory", *serving)
+        self._client: Client | None = None
+
+    @property
+    def client(self) -> Client:
+        """Connected to Temporal.
+
+        Raises:
+            ProcessError: Temporal was not started.
+        """
+        if self._client is None:
+            raise ProcessError("The Temporal server was not started.")
+        return self._client
+
+    def command(self, name: str, *arguments: str, inventory_url: str | None = None) -> Child:
+        """A `counterfoil` command against this stack, not started.
+
+        Args:
+            name: what error messages and the log file call it.
+            arguments: the command line.
+            inventory_url: where it finds the inventory, if not at the inventory itself.
+        """
+        argv = (str(Path(sysconfig.get_path("scripts")) / "counterfoil"), *arguments)
+        env = {name: value for name, value in os.environ.items() if not name.startswith(("COUNTERFOIL_", "TEMPORAL_"))}
+        env |= {
+            "COUNTERFOIL_ORIGIN": self.origin,
+            "COUNTERFOIL_JOURNAL_DATABASE_URL": f"sqlite:///{self.journal_file}",
+            "COUNTERFOIL_INVENTORY_TOKENS": f"{self.origin}={self._token}",
+            "COUNTERFOIL_INVENTORY_TOKEN": self._token,
+            "COUNTERFOIL_INVENTORY_URL": inventory_url or self.inventory_url,
+            "TEMPORAL_ADDRESS": self.temporal.address,
+            "TEMPORAL_CONFIG_FILE": str(self.folder / "temporal.toml"),
+        }
+        log = self.folder / f"{name.replace(' ', '-')}.log"
+        return self._processes.add(Child(argv, name=f"The {name}", log=log, env=env))
+
+    async def run(self, name: str, *arguments: str) -> None:
+        """Run a `counterfoil` command to its end.
+
+        Raises:
+            ProcessError: it failed.
+        """
+        child = self.command(name, *arguments).start()
+        await wait_until(lambda: not child.alive, timeout_seconds=START_SECONDS, what=f"the {name} has ended")
+        if child.exit_code != 0:
+            raise ProcessError(f"{child.name} ended with exit code {child.exit_code}:\n{child.log_tail()}")
+
+    async def start(self, stock: Mapping[str, int], *, workers: int) -> None:
+        """Start every part, deliver the stock, and wait until the workers work.
+
+        Raises:
+            ProcessError: a part did not start.
+        """
+        await asyncio.gather(self._start_temporal(), self._start_stores())
+        delivered = [word for sku, quantity in stock.items() for word in ("--deliver", f"{sku}={quantity}")]
+        await asyncio.gather(self.run("setup", "setup"), self.run("delivery", "inventory", "stock", *delivered))
+        for number in range(1, workers + 1):
+            self.workers.append(self.command(f"worker {number}", "worker", inventory_url=self.proxy.url))
+        await self.start_workers()
+
+    async def start_workers(self) -> None:
+        """Start every worker that has ended, and wait until all of them work.
+
+        Raises:
+            ProcessError: one did not start.
+        """
+        for worker in self.workers:
+            if not worker.alive:
+                worker.start()
+        await self.all_working()
+
+    async def all_working(self) -> None:
+        """Wait until all workers say that they work.
+
+        Raises:
+            ProcessError: one has ended.
+        """
+        await asyncio.gather(*(self._working(worker) for worker in self.workers))
+
+    async def stop_workers(self) -> None:
+        """SIGTERM to all workers, and wait for their end: what is under way is finished first."""
+        await asyncio.gather(*(asyncio.to_thread(worker.terminate) for worker in self.workers))
+
+    def worker(self, pid: int) -> Child | None:
+        """The living worker with this process id."""
+        return next((worker for worker in self.workers if worker.alive and worker.pid == pid), None)
+
+    def copy_journal(self, target: Path) -> None:
+        """Copy the journal as it is at this moment, whoever writes to it."""
+        _back_up(self.journal_file, target)
+
+    def put_journal_back(self, source: Path) -> None:
+        """Put the journal, and nothing else, back to a copy.
+
+        Raises:
+            ProcessError: a worker is running.
+        """
+        running = [worker.pid for worker in self.workers if worker.alive]
+        if running:
+            raise ProcessError(f"The journal is put back only while no worker runs, and these do: {running}.")
+        self._engine.dispose()
+        _back_up(source, self.journal_file)
+
+    async def get(self, path: str) -> dict[str, Any]:
+        """Read from the inventory itself, past the proxy.
+
+        Raises:
+            httpx.HTTPError: it gave no good answer.
+        """
+        answer = await self._reader.get(path)
+        document: dict[str, Any] = answer.raise_for_status().json()
+        return document
+
+    async def close(self) -> None:
+        """Close the connections; the processes end with their block."""
+        await self.provider.close()
+        await self._reader.aclose()
+        self._engine.dispose()
+
+    async def _start_temporal(self) -> None:
+        await self.temporal.start(START_SECONDS)
+        self._client = await Client.connect(self.temporal.address)
+
+    async def _start_stores(self) -> None:
+        await asyncio.to_thread(migrate, "inventory", f"sqlite:///{self.inventory_file}")
+        self.inventory.start()
+        # Not beside the other: Alembic keeps its context in a global.
+        await asyncio.to_thread(migrate, "journal", f"sqlite:///{self.journal_file}")
+
+        async def answers() -> bool:
+            self.inventory.require_alive()
+            try:
+                return (await self._reader.get("/readyz")).is_success
+            except httpx.TransportError:
+                return False
+
+        await wait_until(answers, timeout_seconds=START_SECONDS, what="the inventory answers")
+
+    async def _working(self, worker: Child) -> None:
+        said = f"Worker {worker.pid} works"  # by its pid: the log holds what its former lives said, too
+
+        def works() -> bool:
+            worker.require_alive()
+            return said in worker.log_tail()
+
+        await wait_until(works, timeout_seconds=START_SECONDS, what=f"{worker.name} works")
+
+
+@asynccontextmanager
+async def running_stack(
+    processes: Processes, folder: Path, *, stock: Mapping[str, int], origin: str, workers: int = 2, ui: bool = False
+) -> AsyncIterator[Stack]:
+    """A stack that runs.
+
+    Args:
+        processes: the block that ends its processes.
+        folder: gets the databases and the logs; must not hold another stack's.
+        stock: what is delivered to the inventory first, by SKU.
+        origin: the deployment's name, a part of every key.
+        workers: how many worker processes.
+        ui: whether Temporal serves its web UI.
+
+    Raises:
+        ProcessError: a part did not start.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "temporal.toml").touch()  # instead of a person's own profile
+    stack = Stack(processes, folder.resolve(), origin=origin, ui=ui)
+    try:
+        async with stack.proxy:
+            await stack.start(stock, workers=workers)
+            yield stack
+    finally:
+        await stack.close()
+
+
+def _back_up(source: Path, target: Path) -> None:
+    # SQLite's own backup: a copied file would lack what is in the write-ahead log, or tear a page.
+    with closing(sqlite3.connect(source)) as reader, closing(sqlite3.connect(target)) as writer:
+        reader.backup(writer)
