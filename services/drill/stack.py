@@ -200,7 +200,7 @@ class Stack:
 
         def works() -> bool:
             worker.require_alive()
-            return said in worker.log_tail()
+            return said in worker.log.read_text(errors="replace")
 
         await wait_until(works, timeout_seconds=START_SECONDS, what=f"{worker.name} works")
 
