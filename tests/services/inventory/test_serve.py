@@ -1,6 +1,7 @@
 """The inventory as a process: how it starts, how it ends, and what a kill leaves behind."""
 
 import signal
+import socket
 import subprocess
 import sys
 from collections import Counter
@@ -74,6 +75,7 @@ def test_a_taken_address_is_said_so() -> None:
     """The error names the address and what to do."""
     listener = bind("127.0.0.1", 0)
     listener.listen()
+    assert listener.proto == socket.IPPROTO_TCP  # what asyncio asks before it sets TCP_NODELAY
     port = listener.getsockname()[1]
     assert url_of(listener) == f"http://127.0.0.1:{port}"
     with pytest.raises(AddressError, match=f"127.0.0.1:{port} cannot be listened on"):

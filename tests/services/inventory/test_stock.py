@@ -396,7 +396,7 @@ OPERATIONS = st.lists(
 
 
 @given(OPERATIONS)
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_balances_are_what_a_small_model_says(caller: Caller, operations: list[tuple[str, int]]) -> None:
     """Whatever comes in whatever order: received = available + held + consumed, and one effect per key."""
     sku = f"SKU-{next(_skus)}"
