@@ -184,9 +184,11 @@ def insert_once(connection: sa.Connection, table: sa.Table, values: Mapping[str,
     """Insert a row unless its key is taken; whether this call inserted it.
 
     `ON CONFLICT DO NOTHING`, never SQLite's `INSERT OR IGNORE`: that swallows NOT NULL and CHECK failures too.
+    RETURNING tells, never the row count: SQLAlchemy keeps none for an INSERT on PostgreSQL, and -1 is true.
     """
     dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
-    return bool(connection.execute(dialect.insert(table).values(**values).on_conflict_do_nothing()).rowcount)
+    insert = dialect.insert(table).values(**values).on_conflict_do_nothing().returning(sa.literal_column("1"))
+    return connection.execute(insert).first() is not None
 
 
 def _alembic(section: Section) -> Config:
