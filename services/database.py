@@ -75,7 +75,7 @@ def parse_url(url: str) -> sa.URL:
     """
     try:
         parsed = sa.make_url(url)
-    except sa.exc.ArgumentError:
+    except (sa.exc.ArgumentError, ValueError):  # a port that is none shows a piece of the URL
         raise DatabaseError(
             "The database URL cannot be read. Write sqlite:///FILE or postgresql://USER@HOST/NAME."
         ) from None
@@ -84,9 +84,13 @@ def parse_url(url: str) -> sa.URL:
         raise DatabaseError(
             f"{parsed.get_backend_name()} is not supported. Write sqlite:///FILE or postgresql://USER@HOST/NAME."
         )
-    if driver.startswith("sqlite") and parsed.database in {None, "", ":memory:"}:
+    if driver.startswith("sqlite") and _in_memory(parsed):
         raise DatabaseError("An in-memory database forgets everything in a crash. Write sqlite:///FILE.")
     return parsed.set(drivername=driver) if parsed.drivername in _DRIVERS else parsed
+
+
+def _in_memory(url: sa.URL) -> bool:
+    return not url.database or ":memory:" in url.database or "memory" in (url.query.get("mode"), url.query.get("vfs"))
 
 
 def open_engine(url: str) -> sa.Engine:
@@ -100,6 +104,10 @@ def open_engine(url: str) -> sa.Engine:
         engine = sa.create_engine(parsed, pool_pre_ping=parsed.get_backend_name() == "postgresql")
     except ModuleNotFoundError as error:
         raise DatabaseError(f"The driver {error.name} for {parsed.drivername} is not installed.") from None
+    except sa.exc.ArgumentError:
+        raise DatabaseError(
+            f"There is no driver {parsed.drivername}. Write sqlite:///FILE or postgresql://..."
+        ) from None
     if engine.dialect.name == "sqlite":
         sa.event.listen(engine, "connect", _connect_sqlite)
         sa.event.listen(engine, "begin", _begin_sqlite)
@@ -136,15 +144,19 @@ def writing(engine: sa.Engine) -> Iterator[sa.Connection]:
         DatabaseUnreachable: the database cannot be opened or connected to; nothing was written.
     """
     if engine.dialect.name != "sqlite":
-        with _connected(engine) as connection, connection.begin():
+        with _connected(engine) as connection, _begun(connection):
             yield connection
         return
-    with _queues_lock:
-        queue = _queues.setdefault(str(engine.url.database), threading.Lock())
-    with queue, _connected(engine) as connection:
+    with _queue(engine), _connected(engine) as connection:
         connection.execution_options(**{_WRITES: True})  # changes this connection in place
-        with connection.begin():
+        with _begun(connection):
             yield connection
+
+
+def _queue(engine: sa.Engine) -> threading.Lock:
+    file = str(Path(str(engine.url.database)).resolve())  # two spellings of one path are one file
+    with _queues_lock:
+        return _queues.setdefault(file, threading.Lock())
 
 
 @contextmanager
@@ -154,7 +166,7 @@ def reading(engine: sa.Engine) -> Iterator[sa.Connection]:
     Raises:
         DatabaseUnreachable: the database cannot be opened or connected to.
     """
-    with _connected(engine) as connection, connection.begin():
+    with _connected(engine) as connection, _begun(connection):
         yield connection
 
 
@@ -162,31 +174,41 @@ def reading(engine: sa.Engine) -> Iterator[sa.Connection]:
 def _connected(engine: sa.Engine) -> Iterator[sa.Connection]:
     try:
         connection = engine.connect()
-    except sa.exc.OperationalError as error:
-        raise DatabaseUnreachable(
-            f"The database {describe(engine.url)} cannot be reached ({_reason(error)}). Nothing was written. "
-            "Check the URL and that the database runs."
-        ) from error
+    except sa.exc.DBAPIError as error:
+        raise _unreachable(engine, error) from error
     with connection:
         yield connection
 
 
-def _reason(error: sa.exc.OperationalError) -> str:
-    return str(error.orig).strip().splitlines()[0]
+def _begun(connection: sa.Connection) -> sa.RootTransaction:
+    try:
+        return connection.begin()
+    except sa.exc.DBAPIError as error:  # SQLite: another process has been writing for too long
+        raise _unreachable(connection.engine, error) from error
+
+
+def _unreachable(engine: sa.Engine, error: sa.exc.DBAPIError) -> DatabaseUnreachable:
+    reason = next(iter(str(error.orig).strip().splitlines()), type(error.orig).__name__)
+    return DatabaseUnreachable(
+        f"The database {describe(engine.url)} cannot be reached ({reason}). Nothing was written. "
+        "Check the URL and that the database runs."
+    )
 
 
 def describe(url: sa.URL) -> str:
-    """The URL as it may be shown: without its password and its driver."""
-    return url.set(drivername=url.get_backend_name()).render_as_string(hide_password=True)
+    """The URL as it may be shown: without its password, its driver and its options, which may hold secrets too."""
+    return url.set(drivername=url.get_backend_name(), query={}).render_as_string(hide_password=True)
 
 
 def insert_once(connection: sa.Connection, table: sa.Table, values: Mapping[str, Any]) -> bool:
     """Insert a row unless its key is taken; whether this call inserted it.
 
     `ON CONFLICT DO NOTHING`, never SQLite's `INSERT OR IGNORE`: that swallows NOT NULL and CHECK failures too.
+    RETURNING tells, never the row count: SQLAlchemy keeps none for an INSERT on PostgreSQL, and -1 is true.
     """
     dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
-    return bool(connection.execute(dialect.insert(table).values(**values).on_conflict_do_nothing()).rowcount)
+    insert = dialect.insert(table).values(**values).on_conflict_do_nothing().returning(sa.literal_column("1"))
+    return connection.execute(insert).first() is not None
 
 
 def _alembic(section: Section) -> Config:
@@ -209,6 +231,7 @@ def migrate(section: Section, url: str, revision: str = "head") -> str:
         with _connected(engine) as connection:
             current = MigrationContext.configure(connection).get_current_revision()
             connection.rollback()
+            connection.execution_options(**{_WRITES: True})  # a second migration waits, and finds it done
             config.attributes["connection"] = connection
             order = [script.revision for script in reversed(list(scripts.walk_revisions()))]
             if current is not None and current not in order:

@@ -60,7 +60,8 @@ class Settlement:
     predecessor: Receipt | None = None
 
 
-_DID_NOTHING = frozenset(
+# This delivery did nothing; what an earlier one did is not said.
+DID_NOTHING = frozenset(
     {Seen.NOT_SENT, Seen.BUSY, Seen.DEADLINE_REFUSED, Seen.REQUEST_REFUSED, Seen.CREDENTIALS_REFUSED}
 )
 
@@ -71,7 +72,7 @@ def fold(attempts: Iterable[Attempt]) -> AttemptClass:
     No attempt on record proves nothing: marks may have been lost with an older copy of the journal.
     """
     seen = [attempt.seen for attempt in attempts]
-    return AttemptClass.NOTHING_DONE if seen and _DID_NOTHING.issuperset(seen) else AttemptClass.UNKNOWN
+    return AttemptClass.NOTHING_DONE if seen and DID_NOTHING.issuperset(seen) else AttemptClass.UNKNOWN
 
 
 def mismatch(row: EffectRow, receipt: Receipt) -> str | None:

@@ -56,6 +56,21 @@ def problem_response(refused: Refused, headers: Mapping[str, str] | None = None)
     return Response(body, status_code=STATUS[refused.problem], headers=extra, media_type=_JSON)
 
 
+def standard_headers(request_id: str) -> dict[str, str]:
+    """What every response says; an answer made of a receipt says the first two itself."""
+    return {
+        "Receipt-Outcome": "none",
+        "Idempotency-Replayed": "false",
+        "Cache-Control": "no-store",
+        "X-Request-Id": request_id,
+    }
+
+
+def new_request_id() -> str:
+    """An id that no other request has."""
+    return uuid.uuid4().hex
+
+
 class Tokens:
     """Bearer tokens and whose they are, compared in constant time."""
 
@@ -91,7 +106,7 @@ class Edge:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        request_id = uuid.uuid4().hex
+        request_id = new_request_id()
         started = False
 
         async def send_out(message: Message) -> None:
@@ -99,10 +114,8 @@ class Edge:
             if message["type"] == "http.response.start":
                 started = True
                 headers = MutableHeaders(scope=message)
-                headers.setdefault("Receipt-Outcome", "none")
-                headers.setdefault("Idempotency-Replayed", "false")
-                headers["Cache-Control"] = "no-store"
-                headers["X-Request-Id"] = request_id
+                for name, value in standard_headers(request_id).items():
+                    headers.setdefault(name, value)
             await send(message)
 
         try:

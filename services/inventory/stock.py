@@ -19,8 +19,7 @@ Everything here blocks: it runs in a thread.
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import Any, TypeVar, assert_never
 
 import sqlalchemy as sa
@@ -34,7 +33,6 @@ from services.inventory.contract import (
     Answer,
     KeyedCall,
     Kind,
-    Line,
     Outcome,
     Receipt,
     ReservationState,
@@ -50,6 +48,7 @@ from services.inventory.tables import (
     RESERVATIONS,
     STOCK,
 )
+from services.inventory.verdicts import Movement, Verdict, granted, refuse_reservation, refused
 
 # A deadlock's victim runs again; so often in a row means load that waiting makes worse.
 MAX_TRIES = 5
@@ -61,32 +60,6 @@ T = TypeVar("T")
 _DEADLOCK = {"40001", "40P01"}
 _LOCK_NOT_AVAILABLE = "55P03"
 _SUCCESS = {Kind.RESERVE: 201, Kind.DELIVER: 201, Kind.RELEASE: 200}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Movement:
-    """A change of one SKU's balances, as its ledger keeps it."""
-
-    kind: str
-    sku: str
-    version: int
-    quantity: int
-    received: int = 0
-    available: int = 0
-    held: int = 0
-    consumed: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """What a call comes to, before it has its numbers."""
-
-    lines: tuple[Line, ...]
-    movements: tuple[Movement, ...] = ()
-    reservation_id: str | None = None
-    reason: Problem | None = None
-    detail: str = ""
-    members: Mapping[str, Any] = field(default_factory=dict)
 
 
 class StockKeeper:
@@ -263,7 +236,7 @@ def _lock_reservation(connection: sa.Connection, tenant: str, reservation_id: st
 
 def _predecessor_committed(call: KeyedCall, predecessor: dict[str, Any]) -> Verdict:
     return Verdict(
-        lines=_refused_lines(call.quantities),
+        lines=refused(call.quantities),
         reason=Problem.PREDECESSOR_COMMITTED,
         detail="A former generation of this effect is committed and its units are not released. Nothing was executed.",
         members={"predecessor": predecessor},
@@ -296,31 +269,12 @@ def _reserve(connection: sa.Connection, call: KeyedCall) -> Verdict:
     if refusal is not None:
         return refusal
     return Verdict(
-        lines=_granted_lines(call.quantities),
+        lines=granted(call.quantities),
         movements=tuple(
             _move(connection, call.tenant, sku, kind="reserve", change=-quantity)
             for sku, quantity in call.quantities.items()
         ),
     )
-
-
-def refuse_reservation(wanted: Mapping[str, int], available: Mapping[str, int]) -> Verdict | None:
-    """Why these units cannot be taken from this stock, or None if they can: all lines or none."""
-    unknown = [sku for sku in wanted if sku not in available]
-    if unknown:
-        return Verdict(
-            lines=_refused_lines(wanted),
-            reason=Problem.UNKNOWN_SKU,
-            detail=f"Never delivered: {', '.join(unknown)}. Nothing was reserved.",
-        )
-    short = [f"{sku} ({available[sku]} of {quantity})" for sku, quantity in wanted.items() if available[sku] < quantity]
-    if short:
-        return Verdict(
-            lines=_refused_lines(wanted),
-            reason=Problem.INSUFFICIENT_STOCK,
-            detail=f"Not enough available: {', '.join(short)}. Nothing was reserved.",
-        )
-    return None
 
 
 def _release(connection: sa.Connection, call: KeyedCall) -> Verdict:
@@ -337,13 +291,13 @@ def _release(connection: sa.Connection, call: KeyedCall) -> Verdict:
     quantities = {row.sku: row.quantity for row in connection.execute(query)}
     if reservation.state != ReservationState.CONSUMED:
         return Verdict(
-            lines=_refused_lines(quantities),
+            lines=refused(quantities),
             reservation_id=reservation.reservation_id,
             reason=Problem.INVALID_TRANSITION,
             detail=f"{reservation.reservation_id} is {reservation.state}. Nothing was executed.",
         )
     return Verdict(
-        lines=_granted_lines(quantities),
+        lines=granted(quantities),
         reservation_id=reservation.reservation_id,
         movements=tuple(
             _move(connection, call.tenant, sku, kind="release", change=quantity) for sku, quantity in quantities.items()
@@ -389,7 +343,7 @@ def _deliver(connection: sa.Connection, call: KeyedCall) -> Verdict:
                 kind="delivery", sku=sku, version=version, quantity=quantity, received=quantity, available=quantity
             )
         )
-    return Verdict(lines=_granted_lines(call.quantities), movements=tuple(movements))
+    return Verdict(lines=granted(call.quantities), movements=tuple(movements))
 
 
 def _settle_reservation(connection: sa.Connection, call: KeyedCall, receipt: Receipt) -> None:
@@ -422,11 +376,3 @@ def _settle_reservation(connection: sa.Connection, call: KeyedCall, receipt: Rec
             pass
         case _:
             assert_never(call.kind)
-
-
-def _granted_lines(quantities: Mapping[str, int]) -> tuple[Line, ...]:
-    return tuple(Line(sku=sku, requested=quantity, granted=quantity) for sku, quantity in quantities.items())
-
-
-def _refused_lines(quantities: Mapping[str, int]) -> tuple[Line, ...]:
-    return tuple(Line(sku=sku, requested=quantity, granted=0) for sku, quantity in quantities.items())

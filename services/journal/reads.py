@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from services.database import reading
 from services.effects.keys import LAST_GENERATION, release_name
-from services.effects.records import Attempt, EffectRow, Outcome, OutcomeState, Seen
+from services.effects.records import Attempt, EffectRow, Outcome, OutcomeState, Seen, Source
 from services.effects.states import EffectState
 from services.journal import rows
 from services.journal.rows import Decision, Entry
@@ -174,7 +174,7 @@ def _marks(entries: tuple[Entry, ...]) -> Iterator[Attempt]:
     seen = {
         entry.body["attempt_id"]: Seen(entry.body["seen"])
         for entry in entries
-        if entry.kind == "observation" and "attempt_id" in entry.body
+        if entry.kind == "observation" and "attempt_id" in entry.body and entry.body["source"] == Source.SEND
     }
     for entry in entries:
         if entry.kind == "attempt":

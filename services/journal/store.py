@@ -16,7 +16,7 @@ The methods block: call them from a thread.
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -33,8 +33,9 @@ from services.effects.records import (
     Mark,
     Receipt,
     Seen,
+    Source,
 )
-from services.effects.settle import MARGIN, Settlement, settle
+from services.effects.settle import DID_NOTHING, MARGIN, Settlement, settle
 from services.effects.states import EffectState, sources
 from services.journal import rows
 from services.journal.reads import JournalReads, fold_attempts
@@ -152,19 +153,20 @@ class Journal(JournalReads):
             if row is None:
                 raise LookupError(f"The journal has no effect {key}: own the row before observing.")
             known = fold_attempts(self._entries(connection, key))
-            known = tuple(_with_seen(attempt, attempt_id, answer.seen) for attempt in known)
-            settlement = settle(row, known, answer, margin=self._margin)
+            after = known if answer.source is not Source.SEND else _with_seen(known, attempt_id, answer.seen)
+            settlement = settle(row, after, answer, margin=self._margin)
             if settlement.late and answer.receipt is not None:
                 row = self._late(connection, row, answer.receipt, settlement.alarm or "", now)
                 return Observed(row=row, settlement=settlement)
-            if settlement.predecessor is not None:
-                self._late_predecessor(connection, settlement.predecessor, settlement.alarm or "", now)
             moved = settlement.state is not row.state
             body = _observation(answer, settlement, attempt_id, with_receipt=moved)
-            if moved or self._is_news(connection, key, body):
+            proven = after != known and answer.seen in DID_NOTHING
+            if moved or proven or self._is_news(connection, key, body):
                 self._append(connection, key, "observation", body, now)
             if moved:
                 row = self._move(connection, row, settlement.state, answer.receipt, now)
+            if settlement.predecessor is not None:
+                row = self._late_predecessor(connection, row, settlement.predecessor, settlement.alarm or "", now)
             return Observed(row=row, settlement=settlement)
 
     def record_decision(
@@ -182,18 +184,20 @@ class Journal(JournalReads):
         key = intent.key
         row = self._locked(connection, key)
         if row is None:
+            standing, _ = self._decide(
+                connection,
+                intent.origin,
+                intent.scope,
+                intent.name,
+                intent.generation,
+                decided_at=intent.decided_at,
+                body=intent.why,
+                now=now,
+            )
+            if intent.generation > 1:  # a redo's window runs from its recorded decision, the same for every caller
+                intent = replace(intent, decided_at=standing.decided_at)
             values = rows.new_effect(intent, born_by=born_by, created_at=now)
             if insert_once(connection, EFFECTS, values):
-                self._decide(
-                    connection,
-                    intent.origin,
-                    intent.scope,
-                    intent.name,
-                    intent.generation,
-                    decided_at=intent.decided_at,
-                    body=intent.why,
-                    now=now,
-                )
                 self._append(connection, key, "intent", rows.intent_body(intent, born_by), now)
                 return self._existing(connection, key), True
             row = self._existing(connection, key)  # a rival committed first; on PostgreSQL the insert waited for it
@@ -205,6 +209,8 @@ class Journal(JournalReads):
 
     def _mark(self, connection: sa.Connection, row: EffectRow, mark: Mark, now: datetime) -> Begun:
         refused = self._refusal(connection, row)
+        if not refused and self._has_mark(connection, row, mark.attempt_id):
+            refused = "this attempt has been marked before"
         if refused:
             return Begun(row=row, refused=refused)
         not_after = row.decided_at + self._window
@@ -237,6 +243,10 @@ class Journal(JournalReads):
         if self._alarmed(connection, row):
             return "a late observation on its name waits for a person"
         return ""
+
+    def _has_mark(self, connection: sa.Connection, row: EffectRow, attempt_id: str) -> bool:
+        marks = fold_attempts(self._entries(connection, row.key)) if row.attempts else ()
+        return any(mark.attempt_id == attempt_id for mark in marks)
 
     def _highest_generation(self, connection: sa.Connection, row: EffectRow) -> int:
         statement = sa.select(sa.func.max(DECISIONS.c.generation)).where(
@@ -280,10 +290,16 @@ class Journal(JournalReads):
         self._append(connection, row.key, "late_observation", {"alarm": alarm, "receipt": receipt.body}, now)
         return self._update(connection, row, {"alarmed": True})
 
-    def _late_predecessor(self, connection: sa.Connection, receipt: Receipt, alarm: str, now: datetime) -> None:
+    def _late_predecessor(
+        self, connection: sa.Connection, row: EffectRow, receipt: Receipt, alarm: str, now: datetime
+    ) -> EffectRow:
+        # The journal was wrong about the former generation, even where it has it as committed: its release is not what
+        # the journal thinks. Where it has no row of it, the alarm stands on the row that was refused.
         former = self._locked(connection, receipt.key)
-        if former is not None and former.state is not EffectState.COMMITTED:
-            self._late(connection, former, receipt, alarm, now)
+        if former is None:
+            return self._late(connection, row, receipt, alarm, now)
+        self._late(connection, former, receipt, alarm, now)
+        return row
 
     def _decide(
         self,
@@ -309,7 +325,13 @@ class Journal(JournalReads):
         }
         mine = insert_once(connection, DECISIONS, values)
         if mine:
-            told = {"scope": scope, "name": name, "generation": generation, "decided_at": timestamp(decided_at)}
+            told = {
+                "origin": origin,
+                "scope": scope,
+                "name": name,
+                "generation": generation,
+                "decided_at": timestamp(decided_at),
+            }
             key = derive_key(origin, scope, name, generation)
             self._append(connection, key, "decision", told | {"why": dict(body)}, now)
         standing = self._standing(connection, origin, scope, name, generation)
@@ -382,14 +404,5 @@ def _observation(
     return body
 
 
-def _with_seen(attempt: Attempt, attempt_id: str | None, seen: Seen) -> Attempt:
-    if attempt.attempt_id != attempt_id:
-        return attempt
-    return Attempt(
-        attempt_id=attempt.attempt_id,
-        number=attempt.number,
-        not_after=attempt.not_after,
-        marked_at=attempt.marked_at,
-        worker=attempt.worker,
-        seen=seen,
-    )
+def _with_seen(attempts: tuple[Attempt, ...], attempt_id: str | None, seen: Seen) -> tuple[Attempt, ...]:
+    return tuple(replace(attempt, seen=seen) if attempt.attempt_id == attempt_id else attempt for attempt in attempts)

@@ -1,6 +1,6 @@
 """The journal's tables, for SQLite and PostgreSQL alike.
 
-- `entries` and `decisions` are append-only: triggers refuse UPDATE and DELETE (see the migration).
+- `entries` and `decisions` are append-only: triggers refuse UPDATE, DELETE and REPLACE (see the migration).
 - A row of `effects` is the fold of its key's entries; both change in one transaction.
 """
 
@@ -38,6 +38,7 @@ DECISIONS = sa.Table(
     sa.Column("recorded_at", UtcDateTime, nullable=False),
     sa.Column("recorded_by", sa.Text, nullable=False),
     sa.CheckConstraint("generation BETWEEN 1 AND 17", name="generation"),
+    sqlite_with_rowid=False,  # a hidden row number would be a second key, by which a row could be replaced
 )
 
 EFFECTS = sa.Table(

@@ -39,6 +39,7 @@ def upgrade() -> None:
         sa.Column("recorded_by", sa.Text(), nullable=False),
         sa.CheckConstraint("generation BETWEEN 1 AND 17", name=op.f("ck_decisions_generation")),
         sa.PrimaryKeyConstraint("origin", "scope", "name", "generation", name="pk_decisions"),
+        sqlite_with_rowid=False,
     )
     op.create_table(
         "effects",
@@ -114,6 +115,14 @@ def upgrade() -> None:
             "CREATE TRIGGER entries_no_replace BEFORE INSERT ON entries "
             "WHEN EXISTS (SELECT 1 FROM entries WHERE id = NEW.id) "
             "BEGIN SELECT RAISE(ABORT, 'entries is append-only'); END"
+        )
+        # A trigger cannot tell REPLACE from DO NOTHING, and the latter is how the first decision wins. Both are passed
+        # over without a word: the one that stands, stands.
+        op.execute(
+            "CREATE TRIGGER decisions_first_wins BEFORE INSERT ON decisions "
+            "WHEN EXISTS (SELECT 1 FROM decisions WHERE origin = NEW.origin AND scope = NEW.scope "
+            "AND name = NEW.name AND generation = NEW.generation) "
+            "BEGIN SELECT RAISE(IGNORE); END"
         )
 
 

@@ -1,6 +1,8 @@
 """The inventory as a process: how it starts, how it ends, and what a kill leaves behind."""
 
+import json
 import signal
+import socket
 import subprocess
 import sys
 from collections import Counter
@@ -17,7 +19,7 @@ import sqlalchemy as sa
 from services.database import DatabaseError, SchemaMismatch, migrate, open_engine, reading
 from services.inventory.serve import AddressError, TokensError, bind, parse_tokens, serve, url_of
 from services.inventory.tables import KEYS, MOVEMENTS, RECEIPTS, STOCK
-from tests.services.inventory.conftest import Caller, connect
+from tests.services.inventory.conftest import Caller, Service, connect
 
 PROGRAM = """
 import sys
@@ -74,6 +76,7 @@ def test_a_taken_address_is_said_so() -> None:
     """The error names the address and what to do."""
     listener = bind("127.0.0.1", 0)
     listener.listen()
+    assert listener.proto == socket.IPPROTO_TCP  # what asyncio asks before it sets TCP_NODELAY
     port = listener.getsockname()[1]
     assert url_of(listener) == f"http://127.0.0.1:{port}"
     with pytest.raises(AddressError, match=f"127.0.0.1:{port} cannot be listened on"):
@@ -88,6 +91,33 @@ def test_no_service_starts_on_another_schema(database_url: str) -> None:
         serve("127.0.0.1", 0, database_url, {"token-a": "acme"})
     with pytest.raises(DatabaseError):
         serve("127.0.0.1", 0, "mysql://x", {"token-a": "acme"})
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [b"nonsense\r\n\r\n", b"GET /v1/receipts HTTP/1.1\r\nHost: x\r\nIdempotency-Key: " + b"k" * 17_000],
+    ids=["nonsense", "endless key"],
+)
+def test_what_is_not_http_is_refused_in_a_problem_document(service: Service, sent: bytes) -> None:
+    """I32: no error path leaves the form, not even the one below the application."""
+    url = httpx.URL(service.url)
+    assert url.port is not None
+    received = b""
+    with socket.create_connection((url.host, url.port), timeout=10) as peer, suppress(ConnectionError):
+        peer.sendall(sent)
+        while data := peer.recv(65536):
+            received += data
+    head, _, body = received.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert b"application/problem+json" in head
+    for name in (
+        b"receipt-outcome: none",
+        b"idempotency-replayed: false",
+        b"cache-control: no-store",
+        b"x-request-id: ",
+    ):
+        assert name in head.lower()
+    assert json.loads(body)["type"] == "/problems/validation-failed"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -1,0 +1,83 @@
+"""The journal's migrations: up, down, up again; the same as the tables; safe to run twice at once."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+
+from services.database import DatabaseError, check_schema, migrate, open_engine
+from services.journal.store import Journal
+from services.journal.tables import METADATA
+
+MIGRATE = "import sys; from services.database import migrate; print(migrate('journal', sys.argv[1]))"
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """A database that is not there yet."""
+    return f"sqlite:///{tmp_path / 'journal.db'}"
+
+
+def _tables(url: str) -> set[str]:
+    engine = open_engine(url)
+    names = set(sa.inspect(engine).get_table_names())
+    engine.dispose()
+    return names
+
+
+def test_up_down_and_up_again(url: str) -> None:
+    """Nothing is left over, and what is made again is a new journal."""
+    ids = []
+    for _ in range(2):
+        assert migrate("journal", url) == "journal_0001"
+        engine = open_engine(url)
+        check_schema("journal", engine)
+        ids.append(Journal(engine, recorded_by="test").journal_id())
+        engine.dispose()
+        assert migrate("journal", url, "base") == "base"
+        assert _tables(url) == {"alembic_version"}
+    assert len(set(ids)) == 2
+
+
+def test_migrating_twice_changes_nothing(url: str) -> None:
+    """The journal's identity is written once."""
+    ids = []
+    for _ in range(2):
+        assert migrate("journal", url) == "journal_0001"
+        engine = open_engine(url)
+        ids.append(Journal(engine, recorded_by="test").journal_id())
+        engine.dispose()
+    assert len(set(ids)) == 1
+
+
+def test_autogenerate_finds_nothing_to_do(url: str) -> None:
+    """What `alembic check` looks at."""
+    migrate("journal", url)
+    engine = open_engine(url)
+    with engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_server_default": True})
+        assert compare_metadata(context, METADATA) == []
+    engine.dispose()
+
+
+def test_a_revision_that_does_not_exist_changes_nothing(url: str) -> None:
+    """And the message says so."""
+    migrate("journal", url)
+    with pytest.raises(DatabaseError, match="Nothing was changed"):
+        migrate("journal", url, "journal_9999")
+    assert _tables(url) == {"alembic_version", "journal", "decisions", "effects", "entries"}
+
+
+def test_two_processes_that_migrate_at_once_both_find_it_done(url: str) -> None:
+    """One waits for the other."""
+    command = [sys.executable, "-c", MIGRATE, url]
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as one,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as other,
+    ):
+        told = [child.communicate() for child in (one, other)]
+    assert told == [("journal_0001\n", "")] * 2

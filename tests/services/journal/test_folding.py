@@ -1,0 +1,245 @@
+"""Random lives of effects: whatever is asked in whatever order, each row is the fold of its entries."""
+
+import shutil
+import tempfile
+from datetime import timedelta
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+
+from services.database import open_engine
+from services.effects.errors import FingerprintMismatch
+from services.effects.records import Answer, EffectRow, Intent, Seen, Source
+from services.effects.settle import AttemptClass
+from services.effects.settle import fold as attempt_class
+from services.effects.states import MOVES, TERMINAL, EffectState
+from services.journal.rows import Decision, Entry
+from services.journal.store import Begun, Journal
+from tests.services.effects.halves import DECIDED_AT, WINDOW, make_intent, make_mark, make_receipt, make_release
+from tests.services.journal.conftest import Clock
+from tests.services.journal.folding import as_folded, digest, fold
+
+INTENTS = (
+    make_intent(),
+    make_intent(generation=2),
+    make_intent(generation=3),
+    make_release(),
+    make_intent(name="reserve-pump"),
+)
+intents = st.sampled_from(INTENTS)
+offsets = st.integers(-3, 3).map(lambda hours: timedelta(hours=hours))
+
+
+class Lives(RuleBasedStateMachine):
+    """Every method of the store, on a handful of effects that share names and generations."""
+
+    template: ClassVar[Path]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = tempfile.TemporaryDirectory()
+        file = shutil.copy(self.template, self.folder.name)
+        self.engine = open_engine(f"sqlite:///{file}")
+        self.clock = Clock()
+        self.journal = Journal(self.engine, recorded_by="test", clock=self.clock)
+        self.rows: dict[str, EffectRow] = {}
+        self.entries: tuple[Entry, ...] = ()
+        self.decisions: dict[tuple[str, int], Decision] = {}
+        self.marks = 0
+
+    def teardown(self) -> None:
+        """Close the file and remove it."""
+        self.engine.dispose()
+        self.folder.cleanup()
+
+    def _asked(self, intent: Intent, offset: timedelta) -> Intent:
+        return make_intent(
+            name=intent.name,
+            generation=intent.generation,
+            kind=intent.kind,
+            request={} if intent.path else None,
+            path=intent.path,
+            decided_at=DECIDED_AT + offset,
+        )
+
+    def _forbidden(self, intent: Intent) -> bool:
+        row = self.rows.get(intent.key)
+        higher = any(name == intent.name and generation > intent.generation for name, generation in self.decisions)
+        alarmed = any(other.alarmed for other in self.rows.values() if other.name == intent.name)
+        return higher or alarmed or (row is not None and (row.given_up or row.state is not EffectState.PENDING))
+
+    def _check(self, begun: Begun, *, allowed: bool) -> None:
+        assert (begun.attempt is not None) == allowed == (not begun.refused)
+        if begun.attempt is not None:
+            assert begun.attempt.not_after == begun.row.decided_at + WINDOW <= begun.row.deadline
+
+    @rule(intent=intents, offset=offsets)
+    def begin(self, intent: Intent, offset: timedelta) -> None:
+        """The first mark is for whoever makes the row."""
+        self.marks += 1
+        allowed = intent.key not in self.rows and not self._forbidden(intent)
+        begun = self.journal.begin(self._asked(intent, offset), make_mark(f"attempt-{self.marks}"))
+        self._check(begun, allowed=allowed)
+
+    @rule(intent=intents, offset=offsets, again=st.integers(0, 5))
+    def mark(self, intent: Intent, offset: timedelta, again: int) -> None:
+        """A later mark is refused exactly when something forbids another send, or it is the same attempt's."""
+        self.marks += again != 0
+        attempt_id = f"attempt-{self.marks}"
+        known = {mark.attempt_id for mark in self.journal.attempts(intent.key)}
+        allowed = attempt_id not in known and not self._forbidden(intent)
+        self._check(self.journal.mark(self._asked(intent, offset), make_mark(attempt_id)), allowed=allowed)
+
+    @rule(intent=intents, offset=offsets)
+    def own(self, intent: Intent, offset: timedelta) -> None:
+        """Recovery makes sure that there is a row."""
+        row = self.journal.own(self._asked(intent, offset))
+        assert row.born_by == ("recovery" if intent.key not in self.rows else self.rows[intent.key].born_by)
+
+    @rule(intent=intents, offset=offsets)
+    def give_up(self, intent: Intent, offset: timedelta) -> None:
+        """No mark after it; nothing when it is settled."""
+        row = self.journal.give_up(self._asked(intent, offset), why="cancelled")
+        assert row.given_up or row.state.terminal
+
+    @rule(intent=intents)
+    def ask_for_another_payload(self, intent: Intent) -> None:
+        """Refused wherever the key stands, and nothing is recorded."""
+        other = make_intent(
+            name=intent.name, generation=intent.generation, kind=intent.kind, path=intent.path, request={"lines": []}
+        )
+        if intent.key in self.rows:
+            for ask in (self.journal.own, lambda asked: self.journal.begin(asked, make_mark("x"))):
+                with pytest.raises(FingerprintMismatch):
+                    ask(other)
+
+    @rule(
+        intent=intents,
+        seen=st.sampled_from(Seen) | st.just(Seen.RECEIPT),
+        source=st.sampled_from(Source),
+        outcome=st.sampled_from(sorted(TERMINAL)),
+        reason=st.sampled_from(["", "timeout", "refused"]),
+        number=st.integers(0, 3),
+        stranger=st.integers(0, 9),
+        former=st.booleans(),
+    )
+    def observe(
+        self,
+        *,
+        intent: Intent,
+        seen: Seen,
+        source: Source,
+        outcome: EffectState,
+        reason: str,
+        number: int,
+        stranger: int,
+        former: bool,
+    ) -> None:
+        """The store answers what its own row says."""
+        receipt = predecessor = None
+        if seen is Seen.RECEIPT:
+            receipt = make_receipt(INTENTS[-1] if stranger == 0 else intent, outcome)
+            if former and intent.supersedes and outcome is EffectState.REJECTED:
+                predecessor = make_receipt(INTENTS[0])
+        answer = Answer(
+            seen=seen, source=source, reason=reason, receipt=receipt, predecessor=predecessor, observed_at=self.clock()
+        )
+        if intent.key not in self.rows:
+            with pytest.raises(LookupError):
+                self.journal.observe(intent.key, answer)
+            return
+        attempts = self.journal.attempts(intent.key)
+        attempt_id = attempts[number].attempt_id if number < len(attempts) else None
+        observed = self.journal.observe(intent.key, answer, attempt_id=attempt_id)
+        assert observed.row == self.journal.effect(intent.key)
+        assert observed.settlement.state is observed.row.state
+        after = attempt_class(self.journal.attempts(intent.key))
+        if observed.settlement.attempt_class is AttemptClass.NOTHING_DONE:
+            assert after is AttemptClass.NOTHING_DONE, "what was concluded is what is on record"
+
+    @rule(intent=intents, offset=offsets)
+    def decide(self, intent: Intent, offset: timedelta) -> None:
+        """The first decision stands."""
+        place = (intent.name, intent.generation)
+        decision, mine = self.journal.record_decision(
+            origin="demo",
+            scope=intent.scope,
+            name=intent.name,
+            generation=intent.generation,
+            decided_at=DECIDED_AT + offset,
+            body={"by": str(offset)},
+        )
+        assert mine == (place not in self.decisions)
+        assert decision == self.decisions.get(place, decision)
+
+    @rule(seconds=st.integers(-7200, 7200))
+    def move_the_clock(self, seconds: int) -> None:
+        """Forward or back."""
+        self.clock.now += timedelta(seconds=seconds)
+
+    @invariant()
+    def what_was_recorded_stays(self) -> None:
+        """Entries are only appended, each digest recomputes, and decisions never change."""
+        entries = self.journal.all_entries()
+        assert entries[: len(self.entries)] == self.entries
+        assert all(entry.digest == digest(entry) for entry in entries)
+        decisions = {(one.name, one.generation): one for one in self.journal.decisions(origin="demo", scope="INC-2041")}
+        assert all(decisions[place] == decision for place, decision in self.decisions.items())
+        told = {(entry.body["name"], entry.body["generation"]) for entry in entries if entry.kind == "decision"}
+        assert told == set(decisions)
+        self.entries, self.decisions = entries, decisions
+
+    @invariant()
+    def rows_are_folds(self) -> None:
+        """Each row is the fold of its entries and has moved only as it may."""
+        rows = {row.key: row for row in self.journal.effects()}
+        assert rows.keys() >= self.rows.keys()
+        assert {row.key for row in self.journal.unsettled()} == {
+            key for key, row in rows.items() if not row.state.terminal
+        }
+        for key, row in rows.items():
+            entries = self.journal.entries(key)
+            attempts = [entry for entry in entries if entry.kind == "attempt"]
+            assert as_folded(row, marked=bool(attempts)) == fold(entries)
+            assert len(attempts) == row.attempts == len({entry.body["attempt_id"] for entry in attempts})
+            ends = [
+                entry.id
+                for entry in entries
+                if entry.kind == "given_up" or (entry.kind == "observation" and entry.body["state"] in TERMINAL)
+            ]
+            assert not ends or all(entry.id < ends[0] for entry in attempts)
+            if key in self.rows:
+                self._moved(self.rows[key], row)
+        self.rows = rows
+
+    def _moved(self, before: EffectRow, after: EffectRow) -> None:
+        assert after.state is before.state or after.state in MOVES[before.state]
+        if before.state.terminal:
+            assert (after.receipt, after.settled_at) == (before.receipt, before.settled_at)
+        assert after.decided_at <= before.decided_at
+        assert after.deadline >= before.deadline or before.attempts == 0
+        assert after.given_up >= before.given_up
+        assert (after == before) == (after.version == before.version)
+        assert after.version >= before.version
+
+
+def test_every_row_is_the_fold_of_its_entries_after_every_step(empty_journal: Path) -> None:
+    """Random methods, answers and clocks; the whole of the store's promises after each of them."""
+
+    class Here(Lives):
+        template = empty_journal
+
+    run_state_machine_as_test(
+        Here,
+        settings=settings(
+            max_examples=40,
+            stateful_step_count=30,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+            database=None,
+        ),
+    )

@@ -1,0 +1,71 @@
+"""The tables in the code are the tables that the migrations make."""
+
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from services.database import open_engine
+from services.effects.records import EffectRow
+from services.effects.states import TERMINAL, EffectState
+from services.journal.tables import EFFECTS, ENTRIES, METADATA
+
+
+def _shape(engine: sa.Engine) -> dict[str, Any]:
+    found = sa.inspect(engine)
+    return {
+        table: {
+            "columns": [
+                (column["name"], str(column["type"]), column["nullable"], column["default"])
+                for column in found.get_columns(table)
+            ],
+            "key": found.get_pk_constraint(table),
+            "checks": sorted((str(check["name"]), check["sqltext"]) for check in found.get_check_constraints(table)),
+            "unique": found.get_unique_constraints(table),
+            "indexes": sorted((str(index["name"]), index["column_names"]) for index in found.get_indexes(table)),
+        }
+        for table in found.get_table_names()
+        if table != "alembic_version"
+    }
+
+
+def _options(engine: sa.Engine) -> dict[str, tuple[bool, bool]]:
+    with engine.connect() as connection:
+        rows = connection.exec_driver_sql("SELECT name, sql FROM sqlite_master WHERE type = 'table'").all()
+    return {
+        name: ("WITHOUT ROWID" in sql, "AUTOINCREMENT" in sql)
+        for name, sql in rows
+        if name not in {"alembic_version", "sqlite_sequence"}
+    }
+
+
+def test_the_tables_and_the_migrations_make_the_same_database(engine: sa.Engine, tmp_path: Path) -> None:
+    """Columns, keys, checks, indexes and SQLite's own options."""
+    made = open_engine(f"sqlite:///{tmp_path / 'made.db'}")
+    METADATA.create_all(made)
+    assert _shape(made) == _shape(engine)
+    assert _options(made) == _options(engine)
+    assert _options(engine)["decisions"] == (True, False)
+    assert _options(engine)["entries"] == (False, True)
+    made.dispose()
+
+
+def test_the_checks_name_every_state() -> None:
+    """A state that the table does not know could not be written."""
+    found = [check for check in EFFECTS.constraints if isinstance(check, sa.CheckConstraint)]
+    checks = {str(check.name): str(check.sqltext) for check in found}
+    state = next(text for name, text in checks.items() if name.endswith("state"))
+    settled = next(text for name, text in checks.items() if name.endswith("settled_when_terminal"))
+    assert all(f"'{member}'" in state for member in EffectState)
+    assert all((f"'{member}'" in settled) == (member in TERMINAL) for member in EffectState)
+
+
+def test_an_effects_row_has_the_columns_that_the_record_reads() -> None:
+    """The deadline is computed from the last one marked; everything else has its column."""
+    members = set(EffectRow.__slots__)
+    assert members - {"deadline"} == {column.name for column in EFFECTS.columns} - {"last_not_after"}
+
+
+def test_an_entrys_id_is_never_used_twice() -> None:
+    """Not even after the newest one was cut off."""
+    assert ENTRIES.dialect_options["sqlite"]["autoincrement"] is True
