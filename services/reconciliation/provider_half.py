@@ -15,6 +15,7 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 
@@ -140,7 +141,7 @@ async def _feed(client: httpx.AsyncClient, after: int) -> tuple[list[Receipt], i
     while True:
         page = await _get(client, f"/v1/receipts?after={after}&limit={PAGE}")
         if page is None:
-            raise ProviderUnreadable("the feed of receipts is not there")
+            raise ProviderUnreadable("it has no feed of receipts")
         try:
             watermark, next_after = _integer(page, "watermark"), _integer(page, "next_after")
             receipts += [Receipt(body) for body in page["receipts"]]
@@ -156,7 +157,7 @@ async def _feed(client: httpx.AsyncClient, after: int) -> tuple[list[Receipt], i
 
 
 async def _sku(client: httpx.AsyncClient, sku: str) -> tuple[Balance, tuple[Movement, ...]] | None:
-    stock = await _get(client, httpx.URL("/v1/stock/").join(_segment(sku)))
+    stock = await _get(client, f"/v1/stock/{quote(sku, safe='')}")
     if stock is None:
         return None
     try:
@@ -164,8 +165,7 @@ async def _sku(client: httpx.AsyncClient, sku: str) -> tuple[Balance, tuple[Move
         movements: list[Movement] = []
         after = 0
         while True:
-            url = httpx.URL("/v1/ledger/").join(_segment(sku)).copy_merge_params({"after_version": after})
-            page = await _get(client, url)
+            page = await _get(client, f"/v1/ledger/{quote(sku, safe='')}?after_version={after}")
             if page is None:
                 raise ProviderUnreadable(f"{sku} has stock and no ledger")
             movements += [_movement(line) for line in page["movements"]]
@@ -175,10 +175,6 @@ async def _sku(client: httpx.AsyncClient, sku: str) -> tuple[Balance, tuple[Move
             after = next_after
     except (KeyError, TypeError, ValueError) as error:
         raise ProviderUnreadable(f"the stock of {sku} cannot be read: {error}") from error
-
-
-def _segment(sku: str) -> str:
-    return f"./{sku}"  # a SKU may hold a colon, and would pass for a scheme
 
 
 def _balance(body: Mapping[str, Any]) -> Balance:
@@ -202,7 +198,7 @@ def _integer(body: Mapping[str, Any], name: str) -> int:
     return value
 
 
-async def _get(client: httpx.AsyncClient, url: httpx.URL | str) -> dict[str, Any] | None:
+async def _get(client: httpx.AsyncClient, url: str) -> dict[str, Any] | None:
     """The JSON object at a path; None where the provider says that there is no such thing."""
     response = await client.get(url)
     if response.status_code in {httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN}:
