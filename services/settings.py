@@ -140,6 +140,16 @@ class InventoryClientSettings(_Settings):
     inventory_token: InventoryToken
 
 
+class OriginSettings(_Settings):
+    """What a command needs that names this deployment's effects."""
+
+    origin: Origin
+
+
+class AuditSettings(JournalSettings, InventoryClientSettings, OriginSettings):
+    """What an audit needs: both halves, and whose effects they are."""
+
+
 class WorkerSettings(JournalSettings, InventoryClientSettings):
     """What a worker needs: its origin, the journal, the inventory, and how long an effect may be sent."""
 

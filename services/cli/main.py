@@ -11,7 +11,10 @@ from services.cli.output import Group, run
 
 # name: (module, attribute, what --help says of it). A new command is one line here and one module.
 COMMANDS: dict[str, tuple[str, str, str]] = {
+    "audit": ("services.cli.audit", "audit", "Compare both halves, both ways: doubled, lost, unresolved, orphans."),
+    "effects": ("services.cli.effects", "effects", "List effects; show both halves of one side by side."),
     "inventory": ("services.cli.inventory", "inventory", "Serve the mock inventory; see and deliver stock."),
+    "journal": ("services.cli.journal", "journal", "Show the journal's entries, in order."),
     "migrate": ("services.cli.migrate", "migrate", "Bring a database to this build's schema."),
 }
 

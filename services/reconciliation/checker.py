@@ -9,7 +9,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 
 from services.effects import keys
 from services.effects.errors import InvalidEffect
@@ -19,7 +18,7 @@ from services.effects.states import EffectState
 from services.journal import rows
 from services.journal.fold import OutOfOrder, Snapshot, Unfoldable, WrittenEntry, fold
 from services.reconciliation.findings import Finding, Report, Rule
-from services.reconciliation.ledger import check_ledger
+from services.reconciliation.ledger import JOURNAL_HAS_NO_PART, check_ledger
 from services.reconciliation.provider_half import ProviderHalf
 
 NO_RECEIPT = "no receipt"
@@ -41,7 +40,10 @@ def check(snapshot: Snapshot, provider: ProviderHalf, *, origin: str | None = No
     for row in journal.values():
         findings += compare(row, receipts.get(row.key))
     findings += _standing_twice(journal.values())
-    findings += _without_row(provider, journal, {row.origin for row in journal.values()} | ({origin} - {None}))
+    origins = {row.origin for row in journal.values()}
+    if origin is not None:
+        origins.add(origin)
+    findings += _without_row(provider, journal, origins)
     findings += check_ledger(provider)
     first: dict[tuple[Rule, str], Finding] = {}
     for finding in findings:
@@ -178,8 +180,8 @@ def _standing_twice(journal: Iterable[EffectRow]) -> Iterator[Finding]:
             yield Finding(rule=Rule.DOUBLED, key=newest.key, journal=said, provider=provider)
 
 
-def _without_row(provider: ProviderHalf, journal: dict[str, EffectRow], origins: set[Any]) -> Iterator[Finding]:
-    """Receipts of which the journal has no intent: lost when they are this origin's and committed, orphans otherwise."""
+def _without_row(provider: ProviderHalf, journal: dict[str, EffectRow], origins: set[str]) -> Iterator[Finding]:
+    """Receipts of which the journal has no intent: lost when this origin's and committed, orphans otherwise."""
     strangers = [
         receipt for receipt in provider.receipts if receipt.key not in journal and receipt.body.get("kind") != _DELIVERY
     ]
@@ -211,8 +213,10 @@ def _without_row(provider: ProviderHalf, journal: dict[str, EffectRow], origins:
 def _reference(receipt: Receipt | None) -> tuple[str, str, int] | None:
     """Scope, name and generation that a receipt's reference says."""
     request = None if receipt is None else receipt.body.get("request")
+    if not isinstance(request, dict):
+        return None
     try:
-        reference = json.loads(request["reference"]) if isinstance(request, dict) else None
+        reference = json.loads(request["reference"])
         return str(reference["scope"]), str(reference["name"]), int(reference["generation"])
     except (KeyError, TypeError, ValueError):
         return None
@@ -246,5 +250,5 @@ def _with_words(finding: Finding, row: EffectRow | None) -> Finding:
     if row is None:
         return finding
     generation = "" if row.generation == 1 else f" (generation {row.generation})"
-    journal = stands(row) if finding.journal == "the journal has no part in this" else finding.journal
+    journal = stands(row) if finding.journal == JOURNAL_HAS_NO_PART else finding.journal
     return replace(finding, what=f"{row.scope}/{row.name}{generation}", journal=journal)

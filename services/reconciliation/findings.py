@@ -67,7 +67,7 @@ WHAT_TO_DO: Mapping[Rule, str] = {
     Rule.ENTRY_DIGEST: _TAMPERED,
     Rule.ENTRY_ORDER: _TAMPERED,
     Rule.FOLD: _TAMPERED,
-    Rule.LATE: "Nothing more is sent or answered under this name until a person has compared both reports: effects show",
+    Rule.LATE: "Nothing more is sent or answered under this name until a person has compared both: effects show",
 }
 
 

@@ -17,7 +17,7 @@ from services.reconciliation.provider_half import Balance, Movement, ProviderHal
 _SIDES = ("received", "available", "held", "consumed")
 # What a kind adds to available for each unit that it granted.
 _AVAILABLE: Mapping[str, int] = {"inventory.reserve": -1, "inventory.release": 1, "inventory.deliver": 1}
-_JOURNAL_HAS_NO_PART = "the journal has no part in this"
+JOURNAL_HAS_NO_PART = "the journal has no part in this"
 
 
 def check_ledger(provider: ProviderHalf) -> Iterator[Finding]:
@@ -40,7 +40,7 @@ def check_ledger(provider: ProviderHalf) -> Iterator[Finding]:
 
 
 def _finding(rule: Rule, key: str, provider: str) -> Finding:
-    return Finding(rule=rule, key=key, journal=_JOURNAL_HAS_NO_PART, provider=provider)
+    return Finding(rule=rule, key=key, journal=JOURNAL_HAS_NO_PART, provider=provider)
 
 
 def _of_key(key: str, receipt: Receipt | None, movements: list[Movement], covered: int) -> Iterator[Finding]:
@@ -74,7 +74,8 @@ def _wrong(movement: Movement, receipt: Receipt, granted: Mapping[str, int]) -> 
     rest = movement.held + movement.consumed
     if (movement.received, movement.available, rest) != (received, expected, received - expected):
         return (
-            f"{receipt.receipt_id} grants {units} {movement.sku}, and the ledger moved received by {movement.received}, "
+            f"{receipt.receipt_id} grants {units} {movement.sku}, and the ledger moved received by "
+            f"{movement.received}, "
             f"available by {movement.available}, held by {movement.held}, consumed by {movement.consumed}"
         )
     return ""

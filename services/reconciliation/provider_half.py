@@ -185,8 +185,15 @@ def _balance(body: Mapping[str, Any]) -> Balance:
 def _movement(body: Mapping[str, Any]) -> Movement:
     reservation = body["reservation_id"]
     return Movement(
-        **{name: str(body[name]) for name in ("sku", "kind", "key", "receipt_id")},
-        **{name: _integer(body, name) for name in ("version", "received", "available", "held", "consumed")},
+        sku=str(body["sku"]),
+        version=_integer(body, "version"),
+        kind=str(body["kind"]),
+        key=str(body["key"]),
+        receipt_id=str(body["receipt_id"]),
+        received=_integer(body, "received"),
+        available=_integer(body, "available"),
+        held=_integer(body, "held"),
+        consumed=_integer(body, "consumed"),
         reservation_id=None if reservation is None else str(reservation),
     )
 
