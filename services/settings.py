@@ -146,6 +146,10 @@ class OriginSettings(_Settings):
     origin: Origin
 
 
+class AuditSettings(JournalSettings, InventoryClientSettings, OriginSettings):
+    """What an audit needs: both halves, and whose effects they are."""
+
+
 class WorkerSettings(OriginSettings, JournalSettings, InventoryClientSettings):
     """What a worker needs: its origin, the journal, the inventory, and how long an effect may be sent."""
 

@@ -8,17 +8,18 @@ The order of things is data (`plan`), made of the incidents alone: two runs meet
 """
 
 import asyncio
+import io
 import json
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from importlib import resources
-from typing import Any
 
-from services.drill.halves import Books, compare
-from services.drill.network_faults import Armed, DelayRequest, LoseResponse, Moment, WithholdResponse
-from services.drill.processes import Child
+from temporalio.service import RPCError
+
+from services.drill.network_faults import Armed, DelayRequest, FaultNotReached, LoseResponse, Moment, WithholdResponse
+from services.drill.processes import Child, ProcessError
 from services.drill.report import Happened, Kill, Planned, Report, Story, kill_line, report
 from services.drill.stack import Stack
 from services.effects.keys import derive_key
@@ -43,7 +44,6 @@ WAVES_WITH_DELAY = 4
 # Any step of the demo, on a busy machine; the whole of it takes under a minute.
 STEP_SECONDS = 60.0
 _POLL_SECONDS = 0.01
-_PAGE = 1000
 
 
 class DemoFailed(Exception):
@@ -72,8 +72,7 @@ class Plan:
 def examples() -> tuple[list[Incident], dict[str, int]]:
     """The incidents and the stock that come with the program."""
     folder = resources.files("services.drill")
-    with folder.joinpath("incidents.jsonl").open("rb") as stream:
-        incidents, problems = read_incidents(stream)
+    incidents, problems = read_incidents(io.BytesIO(folder.joinpath("incidents.jsonl").read_bytes()))
     if problems:
         raise DemoFailed(f"The example incidents are not usable: {problems[0]}")
     stock: dict[str, int] = json.loads(folder.joinpath("stock.json").read_text(encoding="utf-8"))
@@ -152,7 +151,8 @@ class Demo:
             async with _in_time("the sweep"):
                 await sweep_now(self._stack.client, self._stack.origin)
         with self._phase("audit"):
-            books = await self._books()
+            found = await self._stack.audit()
+            effects = await asyncio.to_thread(self._rows)
             entries = await asyncio.to_thread(self._entries)
         self._seconds["total"] = round(time.monotonic() - began, 2)
         happened = Happened(
@@ -164,7 +164,7 @@ class Demo:
             story=story,
             seconds=self._seconds,
         )
-        return report(self._plan.planned, happened, books.effects, entries, compare(books)), story
+        return report(self._plan.planned, happened, effects, entries, found), story
 
     async def _fleet(self) -> None:
         proxy, waves = self._stack.proxy, self._plan.waves
@@ -184,8 +184,8 @@ class Demo:
                         running.create_task(self._incident(incident))
                     await self._kill(wave.kill, victims[wave.kill])
                 await self._stack.all_working()
-        except* Exception as failed:
-            raise failed.exceptions[0] from None
+        except* (DemoFailed, ProcessError, FaultNotReached, RPCError) as failed:
+            raise failed.exceptions[0] from failed
 
     async def _begin(self, incident: Incident) -> None:
         await start_incident(self._stack.client, self._stack.origin, self._stack.journal, incident)
@@ -329,36 +329,6 @@ class Demo:
 
     async def _available(self, sku: str) -> int:
         return int((await self._stack.get(f"/v1/stock/{sku}"))["available"])
-
-    async def _books(self) -> Books:
-        """Everything that both sides have on record."""
-        receipts: list[dict[str, Any]] = []
-        after = 0
-        while True:
-            page = await self._stack.get(f"/v1/receipts?after={after}&limit={_PAGE}")
-            receipts += page["receipts"]
-            after = page["next_after"]
-            if after >= page["watermark"]:
-                break
-        skus = sorted({line["sku"] for one in receipts if one["kind"] == "inventory.deliver" for line in one["lines"]})
-        stock = await asyncio.gather(*(self._stack.get(f"/v1/stock/{sku}") for sku in skus))
-        movements = await asyncio.gather(*(self._movements(sku) for sku in skus))
-        return Books(
-            effects=await asyncio.to_thread(self._rows),
-            receipts=receipts,
-            movements=dict(zip(skus, movements, strict=True)),
-            stock=dict(zip(skus, stock, strict=True)),
-        )
-
-    async def _movements(self, sku: str) -> list[dict[str, Any]]:
-        movements: list[dict[str, Any]] = []
-        after = 0
-        while True:
-            page = await self._stack.get(f"/v1/ledger/{sku}?after_version={after}")
-            movements += page["movements"]
-            after = page["next_after_version"]
-            if after >= page["version"]:
-                return movements
 
     def _rows(self) -> list[EffectRow]:
         rows: list[EffectRow] = []

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from services.drill.halves import Compared
 from services.effects.records import EffectRow, Source
 from services.effects.states import EffectState
 from services.journal.rows import Entry
+from services.reconciliation.findings import Report as Audit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +148,7 @@ def report(
     happened: Happened,
     effects: Sequence[EffectRow],
     entries: Mapping[str, Sequence[Entry]],
-    compared: Compared,
+    audit: Audit,
 ) -> Report:
     """Count everything, and judge it.
 
@@ -157,7 +157,7 @@ def report(
         happened: what it did.
         effects: the journal's rows at the end.
         entries: the journal's entries by key at the end.
-        compared: the two halves at the end.
+        audit: both halves at the end.
     """
     seconds = [kill.settled_seconds for kill in happened.kills]
     counted = Report(
@@ -169,16 +169,16 @@ def report(
         delayed_requests=happened.delayed_requests,
         matched_by_receipt=sum(matched_by_receipt(row, entries.get(row.key, ())) for row in effects),
         rejected=sum(row.state is EffectState.REJECTED for row in effects),
-        doubled=len(compared.doubled),
-        lost=len(compared.lost),
-        unresolved=len(compared.unresolved),
-        stock_conserved=compared.stock_conserved,
+        doubled=audit.doubled,
+        lost=audit.lost,
+        unresolved=audit.unresolved,
+        stock_conserved=audit.stock_conserved,
         kill_to_settled_seconds_median=round(statistics.median(seconds), 3) if seconds else 0.0,
         kill_proofs=tuple(happened.kills),
         failures=(),
         seconds=happened.seconds,
     )
-    failures = tuple(_failures(planned, happened, counted, compared))
+    failures = tuple(_failures(planned, happened, counted, audit))
     values = {name: getattr(counted, name) for name in Report.__slots__}
     return Report(**values | {"failures": failures})
 
@@ -187,10 +187,7 @@ def matched_by_receipt(row: EffectRow, entries: Sequence[Entry]) -> bool:
     """Whether an effect was sent once and settled by a receipt that was looked up."""
     settling = [entry for entry in entries if entry.kind == "observation" and entry.body["state"] == row.state]
     return (
-        row.state.terminal
-        and _marks(entries) == 1
-        and bool(settling)
-        and settling[0].body["source"] == Source.LOOK_UP
+        row.state.terminal and _marks(entries) == 1 and bool(settling) and settling[0].body["source"] == Source.LOOK_UP
     )
 
 
@@ -198,18 +195,8 @@ def _marks(entries: Sequence[Entry]) -> int:
     return sum(entry.kind == "attempt" for entry in entries)
 
 
-def _failures(planned: Planned, happened: Happened, counted: Report, compared: Compared) -> list[str]:
-    found = [
-        f"{what}: {', '.join(keys)}"
-        for what, keys in (
-            ("doubled", compared.doubled),
-            ("committed in one half only", compared.lost),
-            ("unresolved", compared.unresolved),
-        )
-        if keys
-    ]
-    if not compared.stock_conserved:
-        found.append("the stock is not what its movements and the journal say")
+def _failures(planned: Planned, happened: Happened, counted: Report, audit: Audit) -> list[str]:
+    found = [f"the audit found {finding.rule} at {finding.key}" for finding in audit.findings]
     found += [
         f"{have} {name.replace('_', ' ')} instead of the {getattr(planned, name)} planned"
         for name in Planned.__slots__
@@ -230,7 +217,9 @@ def _failures(planned: Planned, happened: Happened, counted: Report, compared: C
 
 def kill_line(kill: Kill) -> str:
     """One kill with its proof, at most 80 columns: pid, key, what the inventory had, what the journal had, time."""
-    return f"  {kill.pid:<7}  {kill.key:<39}  {kill.receipt_id:<11}  {kill.journal_state:<7}  {kill.settled_seconds:.2f} s"
+    return (
+        f"  {kill.pid:<7}  {kill.key:<39}  {kill.receipt_id:<11}  {kill.journal_state:<7}  {kill.settled_seconds:.2f} s"
+    )
 
 
 KILL_HEADER = f"  {'SIGKILL':<7}  {'key':<39}  {'inventory':<11}  {'journal':<7}  settled"
@@ -238,13 +227,15 @@ KILL_HEADER = f"  {'SIGKILL':<7}  {'key':<39}  {'inventory':<11}  {'journal':<7}
 
 def tell_story(story: Story) -> list[str]:
     """The story in lines of at most 80 columns."""
-    left = story.units_before - story.quantity
-    doubled = left - story.quantity
+    twice = story.units_before - 2 * story.quantity
     lines = (
         (f"{story.approved_by} approved; the journal holds the intent, pending", str(story.units_before)),
         (f"the inventory has committed {story.reservation_id}", f"{story.units_before} -> {story.units_while_dead}"),
         (f"worker {story.pid} is killed before it hears so; no worker is left", ""),
-        (f"restart: {story.matched_receipt_id} is found, nothing is sent again", f"{story.units_after_restart}, not {doubled}"),
+        (
+            f"restart: {story.matched_receipt_id} is found, nothing is sent again",
+            f"{story.units_after_restart}, not {twice}",
+        ),
         (f"the workflow has its answer: {story.answer}, {story.reservation_id}", ""),
         (f"now the journal alone is put back: {story.rewound_state} again", ""),
         (f"restart: {story.found_receipt_id} is found again, nothing is sent", f"{story.units_after_rewind}"),

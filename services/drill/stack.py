@@ -29,6 +29,8 @@ from services.database import migrate, open_engine
 from services.drill.processes import Child, ProcessError, Processes, TemporalServer, free_port, wait_until
 from services.drill.proxy import FaultProxy
 from services.journal.store import Journal
+from services.reconciliation.audit import audit
+from services.reconciliation.findings import Report
 
 # On two busy cores a worker takes several seconds to import Temporal and its sandbox.
 START_SECONDS = 60.0
@@ -39,7 +41,9 @@ class Stack:
 
     def __init__(self, processes: Processes, folder: Path, *, origin: str, ui: bool) -> None:
         """Nothing is started yet."""
-        self.folder = folder
+        self.folder = folder = folder.resolve()
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "temporal.toml").touch()  # instead of a person's own profile
         self.origin = origin
         self.journal_file = folder / "journal.db"
         self.inventory_file = folder / "inventory.db"
@@ -170,6 +174,10 @@ class Stack:
         document: dict[str, Any] = answer.raise_for_status().json()
         return document
 
+    async def audit(self) -> Report:
+        """Compare journal and inventory, both ways, past the proxy."""
+        return await audit(self.journal, self.inventory_url, self._token, origin=self.origin)
+
     async def close(self) -> None:
         """Close the connections; the processes end with their block."""
         await self.provider.close()
@@ -222,9 +230,7 @@ async def running_stack(
     Raises:
         ProcessError: a part did not start.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "temporal.toml").touch()  # instead of a person's own profile
-    stack = Stack(processes, folder.resolve(), origin=origin, ui=ui)
+    stack = Stack(processes, folder, origin=origin, ui=ui)
     try:
         async with stack.proxy:
             await stack.start(stock, workers=workers)

@@ -14,6 +14,7 @@ from services.effects.keys import LAST_GENERATION, release_name
 from services.effects.records import Attempt, EffectRow, Outcome, OutcomeState, Seen, Source
 from services.effects.states import EffectState
 from services.journal import rows
+from services.journal.fold import Snapshot, WrittenEntry
 from services.journal.rows import Decision, Entry
 from services.journal.tables import DECISIONS, EFFECTS, ENTRIES, JOURNAL
 
@@ -75,6 +76,37 @@ class JournalReads:
         """A page of what is pending or in doubt, by key."""
         statement = sa.select(EFFECTS).where(EFFECTS.c.settled_at.is_(None), EFFECTS.c.key > after_key)
         return self._page(statement, limit)
+
+    def listed(
+        self, *, states: tuple[EffectState, ...] = (), scope: str | None = None, limit: int = 100
+    ) -> tuple[EffectRow, ...]:
+        """The effects as a person wants them: what is unsettled first, the oldest on top; then the newest settled."""
+        unsettled = EFFECTS.c.settled_at.is_(None)
+        statement = sa.select(EFFECTS).order_by(
+            unsettled.desc(), sa.case((unsettled, EFFECTS.c.created_at)), EFFECTS.c.settled_at.desc()
+        )
+        if states:
+            statement = statement.where(EFFECTS.c.state.in_(states))
+        if scope is not None:
+            statement = statement.where(EFFECTS.c.scope == scope)
+        return self._page(statement, limit)
+
+    def counts(self) -> dict[EffectState, int]:
+        """How many effects are in each state."""
+        statement = sa.select(EFFECTS.c.state, sa.func.count()).group_by(EFFECTS.c.state)
+        with reading(self._engine) as connection:
+            return {EffectState(state): count for state, count in connection.execute(statement)}
+
+    def snapshot(self) -> Snapshot:
+        """The whole journal at one moment, as it was written; nothing in it is interpreted."""
+        with reading(self._engine) as connection:
+            if connection.dialect.name == "postgresql":  # by default each statement there sees a moment of its own
+                connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            effects = connection.execute(sa.select(EFFECTS).order_by(EFFECTS.c.key)).mappings()
+            entries = connection.execute(sa.select(ENTRIES).order_by(ENTRIES.c.id)).mappings()
+            return Snapshot(
+                effects=tuple(dict(row) for row in effects), entries=tuple(WrittenEntry(**row) for row in entries)
+            )
 
     def decision(self, *, origin: str, scope: str, name: str, generation: int = 1) -> Decision | None:
         """The decision that stands, or None."""

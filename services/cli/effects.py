@@ -1,0 +1,221 @@
+"""`counterfoil effects`: what was asked of the outside, and how it stands in both halves."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from activities.inventory_client import InventoryClient
+from services.cli.opening import check_effect, find_key, open_journal
+from services.cli.output import ExitCode, Group, Output, finish, pass_output
+from services.cli.words import age, document, entry_words, moment
+from services.effects.records import Answer, EffectRow, Receipt, Seen
+from services.effects.states import TERMINAL, EffectState
+from services.journal.rows import Entry, text
+from services.reconciliation.checker import compare
+from services.settings import InventoryClientSettings, JournalSettings
+
+LIMIT = 100
+_UNSETTLED = tuple(state for state in EffectState if state not in TERMINAL)
+
+
+@click.group(cls=Group)
+def effects() -> None:
+    """List effects, or show both halves of one. Nothing is changed."""
+
+
+@effects.command(name="list")
+@click.option(
+    "--state",
+    "states",
+    multiple=True,
+    type=click.Choice([state.value for state in EffectState]),
+    help="Only this state; repeatable.  [default: pending and in_doubt]",
+)
+@click.option("--all", "everything", is_flag=True, help="Settled ones too, after the unsettled.")
+@click.option("--scope", help="Only this scope, for example INC-2041.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=LIMIT, show_default=True, help="At most so many.")
+@pass_output
+def list_(output: Output, states: tuple[str, ...], everything: bool, scope: str | None, limit: int) -> None:
+    """List what is unsettled, the oldest first; or, with --all or --state, settled effects too, the newest first.
+
+    Exit codes: 0 listed (also when there are none), 2 wrong use, 3 the journal is unreachable.
+    """
+    if states and everything:
+        raise click.UsageError("Give --state or --all: not both at once.")
+    wanted = () if everything else tuple(EffectState(state) for state in states) or _UNSETTLED
+    with open_journal(JournalSettings.read()) as journal:
+        found = journal.listed(states=wanted, scope=scope, limit=limit + 1)
+        counts = journal.counts()
+    rows, rest = found[:limit], len(found) > limit
+    now = datetime.now(UTC)
+
+    def people() -> None:
+        if rows:
+            columns = ("scope", "name", "state", "age", "attempts", "provider", "key")
+            output.table(columns, [_line(row, now) for row in rows])
+        else:
+            kinds = " or ".join(state.replace("_", " ") for state in wanted)
+            output.say(f"No effect{f' of {scope}' if scope else ''} is {kinds}." if wanted else "There are no effects.")
+        output.say("")
+        if rest:
+            output.say(f"There are more: --limit {limit} was reached.")
+        output.say(_in_all(counts) + ("" if everything or states else " --all shows the settled ones too."))
+
+    listed = [document(row) | {"age_seconds": int((now - row.created_at).total_seconds())} for row in rows]
+    totals = {state.value: counts.get(state, 0) for state in EffectState}
+    output.result({"effects": listed, "more": rest, "totals": totals}, people=people)
+
+
+def _line(row: EffectRow, now: datetime) -> tuple[object, ...]:
+    name = row.name if row.generation == 1 else f"{row.name} (generation {row.generation})"
+    state = row.state.replace("_", " ") + (" ALARM" if row.alarmed else "")
+    return row.scope, name, state, age(row.created_at, now), row.attempts, row.provider, row.key
+
+
+def _in_all(counts: Mapping[EffectState, int]) -> str:
+    each = ", ".join(f"{counts[state]} {state.replace('_', ' ')}" for state in EffectState if counts.get(state))
+    return f"In the whole journal: {each or 'no effect'}."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Halves:
+    """Both halves of one key, and what they come to together."""
+
+    key: str
+    row: EffectRow | None
+    entries: tuple[Entry, ...]
+    answer: Answer
+    verdict: str
+    exit_code: ExitCode
+
+    @property
+    def receipt(self) -> Receipt | None:
+        return self.answer.receipt
+
+
+@effects.command()
+@click.argument("effect", metavar="KEY", callback=check_effect)
+@pass_output
+def show(output: Output, effect: str) -> None:
+    """Show both halves of an effect side by side: the journal's, and the receipt that the inventory has of it now.
+
+    KEY may be SCOPE/NAME too, with COUNTERFOIL_ORIGIN: that is the highest generation that was decided.
+
+    Exit codes: 0 settled, and both halves agree; 1 they do not, or it is unsettled, or nobody knows the key; 2 wrong
+    use; 3 the journal is unreachable, or the inventory could not be asked (the journal's half is shown all the same).
+    """
+    settings = InventoryClientSettings.read()
+    with open_journal(JournalSettings.read()) as journal:
+        key = find_key(journal, effect)
+        # Asked first and read after: what the inventory knows by then, the journal had as an intent before.
+        answer = asyncio.run(_look_up(settings, key))
+        row, entries = journal.effect(key), journal.entries(key)
+    verdict, exit_code = _judge(key, row, answer, settings.inventory_url)
+    halves = _Halves(key=key, row=row, entries=entries, answer=answer, verdict=verdict, exit_code=exit_code)
+    output.result(_document(halves), people=lambda: _side_by_side(output, halves))
+    finish(exit_code)
+
+
+async def _look_up(settings: InventoryClientSettings, key: str) -> Answer:
+    client = InventoryClient(settings.inventory_url, settings.inventory_token.get_secret_value(), connections=1)
+    try:
+        return await client.look_up(key)
+    finally:
+        await client.close()
+
+
+def _judge(key: str, row: EffectRow | None, answer: Answer, url: str) -> tuple[str, ExitCode]:
+    if answer.seen is Seen.CREDENTIALS_REFUSED:
+        said = f"The inventory at {url} refused the token ({answer.reason}): only the journal's half is shown. "
+        return f"{said}Check COUNTERFOIL_INVENTORY_TOKEN.", ExitCode.UNREACHABLE
+    if answer.seen is Seen.KEY_EXPIRED:
+        return "The inventory has dropped this key's receipt: the halves cannot be compared.", ExitCode.FOUND
+    if answer.seen not in {Seen.RECEIPT, Seen.ABSENT}:
+        said = f"The inventory at {url} could not be asked ({answer.reason}): only the journal's half is shown. "
+        return f"{said}Start it, or check COUNTERFOIL_INVENTORY_URL, and repeat.", ExitCode.UNREACHABLE
+    if row is None:
+        if answer.receipt is None:
+            return f"Nobody knows {key}: the journal has no effect and the inventory no receipt of it.", ExitCode.FOUND
+        return "The inventory has a receipt, and the journal no effect: counterfoil audit says more.", ExitCode.FOUND
+    findings = compare(row, answer.receipt)
+    if not findings:
+        return "Both halves agree.", ExitCode.DONE
+    said = " ".join(f"{finding.rule}: {finding.journal}; {finding.provider}." for finding in findings)
+    return f"{said} {findings[0].what_to_do}.", ExitCode.FOUND
+
+
+def _document(halves: _Halves) -> dict[str, Any]:
+    answer = halves.answer
+    return {
+        "key": halves.key,
+        "agree": None if halves.exit_code is ExitCode.UNREACHABLE else halves.exit_code is ExitCode.DONE,
+        "verdict": halves.verdict,
+        "journal": None if halves.row is None else document(halves.row),
+        "entries": [document(entry) for entry in halves.entries],
+        "provider": {
+            "seen": answer.seen.value,
+            "reason": answer.reason,
+            "receipt": None if halves.receipt is None else halves.receipt.body,
+        },
+    }
+
+
+def _side_by_side(output: Output, halves: _Halves) -> None:
+    row, receipt = halves.row, halves.receipt
+    output.say(halves.key if row is None else f"{row.scope}/{row.name}, generation {row.generation}: {halves.key}")
+    output.say("")
+    if row is not None or receipt is not None:
+        journal, provider = _of_row(row), _of_receipt(halves.answer)
+        names = [name for name in journal | provider if journal.get(name) or provider.get(name)]
+        lines = [(name, journal.get(name) or None, provider.get(name) or None) for name in names]
+        output.table(("", "journal", "inventory"), lines)
+        output.say("")
+    if halves.entries:
+        output.table(
+            ("id", "recorded", "kind", "what"),
+            [
+                (entry.id, moment(entry.recorded_at), entry.kind.replace("_", " "), entry_words(entry))
+                for entry in halves.entries
+            ],
+        )
+        output.say("")
+    output.say(halves.verdict)
+
+
+def _of_row(row: EffectRow | None) -> dict[str, str]:
+    if row is None:
+        return {"outcome": "no effect"}
+    settled_by = row.receipt
+    marks = [mark for mark, there in (("given up", row.given_up), ("ALARM", row.alarmed)) if there]
+    return {
+        "outcome": ", ".join([row.state.replace("_", " "), *marks]),
+        "receipt": settled_by.receipt_id if settled_by else "",
+        "reservation": (settled_by.reservation_id if settled_by else "") or "",
+        "kind": row.kind,
+        "request": row.request,
+        "fingerprint": row.fingerprint,
+        "decided": moment(row.decided_at),
+        "settled": moment(row.settled_at) if row.settled_at else "",
+        "attempts": str(row.attempts),
+        "workflow": f"{row.workflow_type} {row.workflow_id}",
+    }
+
+
+def _of_receipt(answer: Answer) -> dict[str, str]:
+    receipt = answer.receipt
+    if receipt is None:
+        return {"outcome": "no receipt" if answer.seen is Seen.ABSENT else f"not known: {answer.reason}"}
+    request = receipt.body.get("request")
+    return {
+        "outcome": receipt.outcome.value + (f" ({receipt.reason})" if receipt.reason else ""),
+        "receipt": receipt.receipt_id,
+        "reservation": receipt.reservation_id or "",
+        "kind": str(receipt.body.get("kind", "")),
+        "request": "" if request is None else text(request),
+        "fingerprint": receipt.fingerprint or "",
+        "settled": receipt.created_at[:19].replace("T", " ") + "Z",
+    }

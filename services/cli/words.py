@@ -1,0 +1,85 @@
+"""How records of the journal are said: to people in a few words, to programs with every member."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from datetime import datetime
+from typing import Any
+
+from services.effects.records import EffectRow, Receipt
+from services.journal.rows import Entry, timestamp
+
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+
+
+def age(begun: datetime, now: datetime) -> str:
+    """How long something is ago, in its two largest units."""
+    seconds = max(0, int((now - begun).total_seconds()))
+    if seconds < _MINUTE:
+        return f"{seconds} s"
+    if seconds < _HOUR:
+        return f"{seconds // _MINUTE} min"
+    if seconds < _DAY:
+        return f"{seconds // _HOUR} h {seconds % _HOUR // _MINUTE} min"
+    return f"{seconds // _DAY} d {seconds % _DAY // _HOUR} h"
+
+
+def moment(value: datetime) -> str:
+    """A time in UTC, to the second."""
+    return f"{value:%Y-%m-%d %H:%M:%S}Z"
+
+
+def document(record: EffectRow | Entry) -> dict[str, Any]:
+    """A row or an entry with every member, as JSON has it."""
+    return {field.name: _json(getattr(record, field.name)) for field in fields(record)}
+
+
+def _json(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return timestamp(value)
+    if isinstance(value, Receipt):
+        return value.body
+    return list(value) if isinstance(value, tuple) else value
+
+
+def entry_words(entry: Entry) -> str:
+    """What an entry says, in one line; a kind or body of another build is shown as it is."""
+    try:
+        return _WORDS[entry.kind](entry.body)
+    except (KeyError, TypeError, AttributeError):
+        return str(entry.body)
+
+
+def _decision(body: Mapping[str, Any]) -> str:
+    why = ", ".join(f"{name.replace('_', ' ')}: {value}" for name, value in body["why"].items())
+    generation = f" generation {body['generation']}" if body["generation"] != 1 else ""
+    return f"{body['scope']}/{body['name']}{generation} is wanted ({why or 'no reason given'})"
+
+
+def _intent(body: Mapping[str, Any]) -> str:
+    path = "".join(f" {name}={value}" for name, value in body["path"].items())
+    return f"{body['kind']}{path} {body['request']}"
+
+
+def _attempt(body: Mapping[str, Any]) -> str:
+    worker = body["worker"]
+    return f"attempt {body['number']} by process {worker['pid']} of {worker['host']}, not after {body['not_after']}"
+
+
+def _observation(body: Mapping[str, Any]) -> str:
+    receipt = body.get("receipt")
+    shown = f"{receipt['receipt_id']} {receipt['outcome']}" if receipt else body["seen"].replace("_", " ")
+    reason = f" ({body['reason']})" if body.get("reason") else ""
+    alarm = f"; ALARM: {body['alarm']}" if body.get("alarm") else ""
+    return (
+        f"{body['source'].replace('_', ' ')}: {shown}{reason}; the effect is {body['state'].replace('_', ' ')}{alarm}"
+    )
+
+
+_WORDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+    "decision": _decision,
+    "intent": _intent,
+    "attempt": _attempt,
+    "observation": _observation,
+    "given_up": lambda body: f"nothing more is sent: {body['why']}",
+    "late_observation": lambda body: f"ALARM: {body['alarm']}",
+}
