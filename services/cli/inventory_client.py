@@ -10,11 +10,13 @@ What a delivery may conclude (the engine's own client, for workflows, is another
 import hashlib
 import json
 import shlex
+import ssl
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any
 
 import httpx
@@ -192,6 +194,12 @@ def _refuse_credentials(answer: _Answer, url: str) -> None:
         raise CommandError(message)
 
 
+@cache
+def _certificates() -> ssl.SSLContext:
+    """Read once: it takes as long as ten deliveries."""
+    return httpx.create_ssl_context(trust_env=False)
+
+
 @contextmanager
 def _client(url: str, token: str) -> Iterator[httpx.Client]:
     # trust_env: a proxy variable would capture a call to this machine. Redirects: one turned a POST into a GET.
@@ -199,6 +207,7 @@ def _client(url: str, token: str) -> Iterator[httpx.Client]:
         base_url=url,
         headers={"Authorization": f"Bearer {token}", "Accept-Encoding": "identity", "Content-Type": "application/json"},
         timeout=httpx.Timeout(_ANSWER_SECONDS, connect=_CONNECT_SECONDS),
+        verify=_certificates(),
         trust_env=False,
         follow_redirects=False,
     ) as client:
