@@ -3,7 +3,6 @@
 import asyncio
 import shutil
 import signal
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -14,7 +13,7 @@ from services.cli.output import Command, CommandError, ExitCode, Output, finish,
 from services.drill.demo import ORIGIN, Demo, DemoFailed, examples, plan
 from services.drill.network_faults import FaultNotReached
 from services.drill.processes import ProcessError, Processes
-from services.drill.report import KILL_HEADER, Report, Story, tell_story, totals
+from services.drill.report import KILL_HEADER, Report, Story, tell_story, totals, verdict
 from services.drill.stack import running_stack
 
 
@@ -31,62 +30,67 @@ def demo(output: Output, *, keep: bool, folder: Path | None) -> None:
 
     Needs nothing that runs already: Temporal, the databases, the inventory and two workers are started and ended here.
     Exit codes: 0 nothing was doubled, lost or left open and every planned fault fired; 1 otherwise; 2 wrong use; 3 a
-    part could not be started.
+    part could not be started or ended by itself.
     """
     if folder is not None and folder.exists() and any(folder.iterdir()):
         raise click.BadParameter(f"{folder} is not empty: name a new folder.", param_hint="--folder")
     place = folder or Path(tempfile.mkdtemp(prefix="counterfoil-demo-"))
+    keep_folder = folder is not None
     try:
         with Processes() as processes:
             passed = asyncio.run(_demo(output, processes, place, keep=keep))
+        keep_folder = keep_folder or not passed
     except (ProcessError, DemoFailed, FaultNotReached) as error:
-        raise CommandError(f"The demo could not be finished. {error}", ExitCode.UNREACHABLE) from error
+        keep_folder = True
+        code = ExitCode.UNREACHABLE if isinstance(error, ProcessError) else ExitCode.FOUND
+        message = f"The demo could not be finished. {error} Databases and logs are in {place}."
+        raise CommandError(message, code) from error
     finally:
-        if folder is None:
+        if not keep_folder:
             shutil.rmtree(place, ignore_errors=True)
     if not passed:
+        output.note(f"Databases and logs are in {place}.")
         finish(ExitCode.FOUND)
 
 
 async def _demo(output: Output, processes: Processes, folder: Path, *, keep: bool) -> bool:
-    tell = output.note if output.as_json else output.say
     began = time.monotonic()
     incidents, stock = examples()
     what = plan(incidents, stock)
-    tell("Counterfoil: one receipt per key; an unknown outcome is shown, never guessed.\n")
-    tell("Starting Temporal, a journal, an inventory behind a bad network, two workers.")
+    planned = what.planned
+    output.progress("Counterfoil: one receipt per key; an unknown outcome is shown, never guessed.\n")
+    output.progress("Starting Temporal, a journal, an inventory behind a bad network, two workers.")
     async with running_stack(processes, folder, stock=stock, origin=ORIGIN, ui=True) as stack:
         started = round(time.monotonic() - began, 2)
-        planned = what.planned
-        tell(f"Starting {planned.incidents} incidents; {planned.lost_responses} responses will be lost, "
-             f"{planned.delayed_requests} requests delayed, and\nworkers killed after the inventory has committed "
-             "and before they hear so:\n")  # fmt: skip
-        tell(KILL_HEADER)
-        report, story = await Demo(stack, what, tell).run()
-        document = report.document()
-        document["seconds"] = {"start": started, **report.seconds}
+        output.progress(
+            f"Starting {planned.incidents} incidents. {planned.lost_responses} responses get lost, "
+            f"{planned.delayed_requests} requests come late, and {planned.kills}\n"
+            "workers are killed after the inventory has committed, before they hear so:\n"
+        )
+        output.progress(KILL_HEADER)
+        report, story = await Demo(stack, what, output.progress).run()
+        seconds = {"start": started, **report.seconds, "total": round(time.monotonic() - began, 2)}
+        ui_url = stack.temporal.ui_url if keep else None
+        document = report.document() | {"seconds": seconds, "ui_url": ui_url}
         output.result(document, people=lambda: _people(output, report, story))
         if keep:
-            await _until_told(output, f"Temporal's UI is at {stack.temporal.ui_url}. Ctrl-C ends everything.")
+            await _until_told(output, f"\nTemporal's UI is at {ui_url} until Ctrl-C ends everything.")
     return report.passed
 
 
 def _people(output: Output, report: Report, story: Story) -> None:
-    output.say(f"\n{story.incident_id}: {story.quantity} {story.sku}, told step by step\n")
+    output.say("")
     for line in tell_story(story):
         output.say(line)
     output.say("")
     output.table(["total", ""], totals(report))
     output.say("")
-    for failure in report.failures:
-        output.say(f"Failed: {failure}.")
-    if report.passed:
-        output.say("Passed: nothing doubled, nothing lost, nothing left open; every planned fault fired.")
+    for line in verdict(report):
+        output.say(line)
 
 
 async def _until_told(output: Output, text: str) -> None:
     told = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGINT, told.set)
-    output.note(text)
-    sys.stdout.flush()
+    output.progress(text)
     await told.wait()

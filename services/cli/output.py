@@ -100,6 +100,14 @@ class Output:
         """Say what is going on, on stderr."""
         click.echo(printable(text), err=True)
 
+    def progress(self, text: str) -> None:
+        """Say what is going on to people who watch: on stdout, or on stderr with --json."""
+        if self.as_json:
+            self.note(text)
+        else:
+            self.say(text)
+            self._stdout.flush()
+
     def result(self, document: Mapping[str, Any], *, people: str | Callable[[], None] = "") -> None:
         """Give the command's answer, once: the document with --json, otherwise the text or what `people()` prints."""
         if self._answered:
@@ -111,6 +119,7 @@ class Output:
             people()
         else:
             self.say(people)
+        self._stdout.flush()  # the command may go on for long
 
     def say(self, text: str) -> None:
         """Print text for people on stdout; only inside `result(people=...)`."""

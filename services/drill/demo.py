@@ -30,7 +30,7 @@ from services.incidents import Approval as ApprovalRule
 from services.incidents import Incident, read_incidents
 from services.journal.rows import Entry
 from services.sweep_desk import sweep_now
-from workflows.incident import Approval
+from workflows.incident import APPROVAL, Approval
 from workflows.incident import Incident as IncidentWorkflow
 
 ORIGIN = "demo"
@@ -272,18 +272,21 @@ class Demo:
         key, sku = key_of(incident, origin=stack.origin), effect.lines[0].sku
         before = await self._available(sku)
         armed = stack.proxy.arm(key, WithholdResponse())
-        approval = asyncio.create_task(self._approve(incident))
+        approving = asyncio.create_task(self._approve(incident))
         proof, _, killed_at = await self._caught(key, armed)
         for other in stack.workers:
             other.kill()
         copy = stack.folder / "journal-pending.db"
         await asyncio.to_thread(stack.copy_journal, copy)
+        approval = await asyncio.to_thread(
+            stack.journal.decision, origin=stack.origin, scope=incident.id, name=APPROVAL
+        )
         while_dead = await self._available(sku)
         for worker in stack.workers:
             worker.start()
         armed.release()
         self._note(proof, await self._settled(key) - killed_at)
-        await approval
+        await approving
         answer = await self._end(incident)
         after_restart = await self._available(sku)
         matched = await self._row(key)
@@ -297,7 +300,7 @@ class Demo:
         found = await self._row(key)
         return Story(
             incident_id=incident.id,
-            approved_by=APPROVED_BY,
+            approved_by=approval.body["by"] if approval and approval.body["approved"] == "yes" else "",
             key=key,
             sku=sku,
             quantity=effect.lines[0].quantity,

@@ -49,6 +49,7 @@ class Story:
     """One incident, step by step; units are what is available of its SKU.
 
     Attributes:
+        approved_by: whose approval the journal held when the worker was dead; empty if nobody's.
         matched_receipt_id: what settled the intent after the restart.
         rewound_state: what the journal, put back, said.
         found_receipt_id: what settled it then.
@@ -77,6 +78,7 @@ class Story:
         left = self.units_before - self.quantity
         return (
             (self.units_while_dead, self.units_after_restart, self.units_after_rewind) == (left, left, left)
+            and self.approved_by != ""
             and self.answer == EffectState.COMMITTED
             and self.rewound_state == EffectState.PENDING
             and self.matched_receipt_id == self.found_receipt_id
@@ -222,41 +224,48 @@ def kill_line(kill: Kill) -> str:
     )
 
 
-KILL_HEADER = f"  {'SIGKILL':<7}  {'key':<39}  {'inventory':<11}  {'journal':<7}  settled"
+KILL_HEADER = f"{'SIGKILL':<7}  {'key':<39}  {'inventory':<11}  {'journal':<7}  settled"
 
 
 def tell_story(story: Story) -> list[str]:
-    """The story in lines of at most 80 columns."""
+    """The story in lines of at most 80 columns; on the right what is available of the SKU at that moment."""
     twice = story.units_before - 2 * story.quantity
     lines = (
-        (f"{story.approved_by} approved; the journal holds the intent, pending", str(story.units_before)),
+        (f"{story.incident_id} needs {story.quantity} {story.sku}", story.sku),
+        ("", ""),
+        (f"{story.approved_by} approved; the journal holds the intent, pending", f"{story.units_before}"),
         (f"the inventory has committed {story.reservation_id}", f"{story.units_before} -> {story.units_while_dead}"),
         (f"worker {story.pid} is killed before it hears so; no worker is left", ""),
-        (
-            f"restart: {story.matched_receipt_id} is found, nothing is sent again",
-            f"{story.units_after_restart}, not {twice}",
-        ),
+        (f"restart: {story.matched_receipt_id} is found, nothing is sent", f"{story.units_after_restart}, not {twice}"),
         (f"the workflow has its answer: {story.answer}, {story.reservation_id}", ""),
-        (f"now the journal alone is put back: {story.rewound_state} again", ""),
+        (f"the journal alone is put back to then: {story.rewound_state} again", ""),
         (f"restart: {story.found_receipt_id} is found again, nothing is sent", f"{story.units_after_rewind}"),
     )
-    return [f"  {text:<62}  {units:>10}".rstrip() for text, units in lines]
+    return [f"{text:<66}  {units:>10}".rstrip() for text, units in lines]
 
 
-def totals(counted: Report) -> list[tuple[str, str]]:
+def totals(counted: Report) -> list[tuple[str, int]]:
     """What is counted, in words, and the numbers."""
     return [
-        ("incidents, each a workflow run to its end", str(counted.incidents)),
-        ("effects wanted", str(counted.effects)),
-        ("requests sent", str(counted.attempts)),
-        ("workers killed between commit and observation", str(counted.kills)),
-        ("responses lost on the way", str(counted.lost_responses)),
-        ("requests delayed until after the effect was settled", str(counted.delayed_requests)),
-        ("settled by a receipt that was looked up, nothing sent again", str(counted.matched_by_receipt)),
-        ("rejected by the inventory, for good", str(counted.rejected)),
-        ("effects doubled", str(counted.doubled)),
-        ("effects in one half only", str(counted.lost)),
-        ("effects unresolved", str(counted.unresolved)),
-        ("stock conserved", "yes" if counted.stock_conserved else "no"),
-        ("from SIGKILL to settled, median", f"{counted.kill_to_settled_seconds_median:.2f} s"),
+        ("incidents, each a workflow that came to its end", counted.incidents),
+        ("effects", counted.effects),
+        ("requests sent for them", counted.attempts),
+        ("workers killed between commit and observation", counted.kills),
+        ("responses lost", counted.lost_responses),
+        ("requests delayed until their effect was settled", counted.delayed_requests),
+        ("settled by a receipt that was looked up, nothing sent again", counted.matched_by_receipt),
+        ("rejected by the inventory", counted.rejected),
+        ("doubled", counted.doubled),
+        ("lost", counted.lost),
+        ("unresolved", counted.unresolved),
     ]
+
+
+def verdict(counted: Report) -> list[str]:
+    """The last lines."""
+    conserved = "The stock is conserved" if counted.stock_conserved else "THE STOCK IS NOT CONSERVED"
+    median = f"{counted.kill_to_settled_seconds_median:.2f} s"
+    lines = [f"{conserved}. From SIGKILL to settled: {median} (median of {counted.kills})."]
+    if counted.passed:
+        return [*lines, "Passed: nothing doubled, lost or left open; every planned fault fired."]
+    return [*lines, *(f"FAILED: {failure}." for failure in counted.failures)]

@@ -116,10 +116,14 @@ class Stack:
         """
         await asyncio.gather(self._start_temporal(), self._start_stores())
         delivered = [word for sku, quantity in stock.items() for word in ("--deliver", f"{sku}={quantity}")]
-        await asyncio.gather(self.run("setup", "setup"), self.run("delivery", "inventory", "stock", *delivered))
         for number in range(1, workers + 1):
             self.workers.append(self.command(f"worker {number}", "worker", inventory_url=self.proxy.url))
-        await self.start_workers()
+
+        async def set_up() -> None:
+            await self.run("setup", "setup")
+            await self.start_workers()
+
+        await asyncio.gather(set_up(), self.run("delivery", "inventory", "stock", *delivered))
 
     async def start_workers(self) -> None:
         """Start every worker that has ended, and wait until all of them work.
