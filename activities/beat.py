@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from temporalio import activity
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from activities.contracts import HEARTBEAT_EVERY_SECONDS
 from services.database import DatabaseError
@@ -43,11 +43,14 @@ def crossing() -> Iterator[None]:
     except Terminal as error:
         raise ApplicationError(str(error), type=type(error).__name__, non_retryable=True) from error
     except Retryable as error:
+        activity.logger.warning("%s", error)
         pause = error.retry_after_seconds if isinstance(error, HeldBack) else None
         raise ApplicationError(
             str(error),
             type=type(error).__name__,
             next_retry_delay=None if pause is None else timedelta(seconds=pause),
+            # The SDK would log a trace for each try of an outage; the journal and one line here say as much.
+            category=ApplicationErrorCategory.BENIGN,
         ) from error
     except DatabaseError as error:
         raise ApplicationError(str(error), type="JournalUnreachable") from error

@@ -1,5 +1,7 @@
 """What every test may use."""
 
+import platform
+
 import pytest
 
 
@@ -7,3 +9,12 @@ import pytest
 def anyio_backend() -> str:
     """Async tests run on asyncio: temporalio knows nothing else."""
     return "asyncio"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what only Linux has, on anything else."""
+    if platform.system() == "Linux":
+        return
+    left_out = [item for item in items if item.get_closest_marker("linux")]
+    items[:] = [item for item in items if item not in left_out]
+    config.hook.pytest_deselected(items=left_out)

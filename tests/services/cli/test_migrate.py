@@ -1,6 +1,5 @@
 """`counterfoil migrate`: which database, and what is said when it cannot be used."""
 
-import importlib.util
 import json
 from pathlib import Path
 
@@ -9,15 +8,6 @@ import pytest
 from tests.services.cli.conftest import Run
 
 STORES = ["journal", "inventory"]
-BUILT = [
-    pytest.param(
-        store,
-        marks=pytest.mark.skipif(
-            importlib.util.find_spec(f"services.{store}.tables") is None, reason=f"the {store} has no tables yet"
-        ),
-    )
-    for store in STORES
-]
 
 
 @pytest.mark.parametrize("store", STORES)
@@ -49,7 +39,7 @@ def test_a_url_that_is_not_usable_is_2_and_not_shown(counterfoil: Run, url: str)
     assert "hunter2" not in done.stderr
 
 
-@pytest.mark.parametrize("store", BUILT)
+@pytest.mark.parametrize("store", STORES)
 def test_a_revision_that_does_not_exist_is_2(counterfoil: Run, store: str, tmp_path: Path) -> None:
     """Nothing was changed, and it is said."""
     variable = {f"COUNTERFOIL_{store.upper()}_DATABASE_URL": f"sqlite:///{tmp_path}/store.db"}
@@ -58,7 +48,7 @@ def test_a_revision_that_does_not_exist_is_2(counterfoil: Run, store: str, tmp_p
     assert "Nothing was changed" in json.loads(done.stdout)["error"]["message"]
 
 
-@pytest.mark.parametrize("store", BUILT)
+@pytest.mark.parametrize("store", STORES)
 def test_a_migration_may_be_repeated_and_says_the_revision(counterfoil: Run, store: str, tmp_path: Path) -> None:
     """The second time nothing happens, and the answer is the same."""
     variable = {f"COUNTERFOIL_{store.upper()}_DATABASE_URL": f"sqlite:///{tmp_path}/store.db"}

@@ -26,8 +26,6 @@ from services.drill.processes import (
     wait_until,
 )
 
-linux = pytest.mark.skipif(sys.platform != "linux", reason="PR_SET_PDEATHSIG is Linux's")
-
 # Ends by nothing but a signal.
 REST = "import signal\nwhile True: signal.pause()"
 STUBBORN = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('ready', flush=True)\n" + REST
@@ -87,7 +85,7 @@ def require_gone(read_end: int) -> None:
     os.close(read_end)
 
 
-@linux
+@pytest.mark.linux
 @pytest.mark.parametrize("kind", ["blocking", "looping"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_however_a_parent_ends_its_children_are_gone(tmp_path: Path, kind: str, number: signal.Signals) -> None:
@@ -100,7 +98,7 @@ def test_however_a_parent_ends_its_children_are_gone(tmp_path: Path, kind: str, 
     assert code in ends[number]
 
 
-@linux
+@pytest.mark.linux
 def test_a_parent_under_nohup_survives_the_terminal_and_ends_by_sigterm(tmp_path: Path) -> None:
     """SIGHUP stays ignored there."""
     parent, read_end = run_parent(tmp_path, "blocking", ("nohup",))
@@ -110,7 +108,7 @@ def test_a_parent_under_nohup_survives_the_terminal_and_ends_by_sigterm(tmp_path
     require_gone(read_end)
 
 
-@linux
+@pytest.mark.linux
 def test_a_second_ctrl_c_makes_it_quicker_and_leaves_nothing(tmp_path: Path) -> None:
     """However often it comes."""
     parent, read_end = run_parent(tmp_path, "blocking")
