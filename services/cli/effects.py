@@ -111,9 +111,11 @@ def show(output: Output, effect: str) -> None:
     settings = InventoryClientSettings.read()
     with open_journal(JournalSettings.read()) as journal:
         key = find_key(journal, effect)
-        # Asked first and read after: what the inventory knows by then, the journal had as an intent before.
+        row = journal.effect(key)
         answer = asyncio.run(_look_up(settings, key))
-        row, entries = journal.effect(key), journal.entries(key)
+        if answer.receipt is not None:
+            row = journal.effect(key)  # it may have been settled, or begun, between the two
+        entries = journal.entries(key)
     verdict, exit_code = _judge(key, row, answer, settings.inventory_url)
     halves = _Halves(key=key, row=row, entries=entries, answer=answer, verdict=verdict, exit_code=exit_code)
     output.result(_document(halves), people=lambda: _side_by_side(output, halves))
