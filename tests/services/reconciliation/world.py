@@ -72,7 +72,7 @@ class World:
     def mark(self) -> Mark:
         """A fresh mark of a worker."""
         number = next(self._ticks)
-        return Mark(attempt_id=f"attempt-{number}", task_token="dG9rZW4=", worker={"host": "worker-1", "pid": 7})
+        return Mark(attempt_id=f"attempt-{number}", task_token=f"{number}", worker={"host": "worker-1", "pid": 7})
 
     def begin(self, wanted: Intent) -> Begun:
         """Journal an effect and its first mark; nothing is sent."""
