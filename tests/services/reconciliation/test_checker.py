@@ -315,9 +315,9 @@ def test_an_entry_that_is_not_what_was_written_is_found(history: History, column
     """Whichever of its members was changed, in each entry."""
     for entry in history.journal.entries:
         value = getattr(entry, column)
-        other = value + timedelta(microseconds=1) if column == "recorded_at" else f"{value} "
+        values: dict[str, Any] = {column: value + timedelta(microseconds=1) if column == "recorded_at" else f"{value} "}
         changed = history.with_entries(
-            [replace(each, **{column: other}) if each.id == entry.id else each for each in history.journal.entries]
+            [replace(each, **values) if each.id == entry.id else each for each in history.journal.entries]
         )
         assert (Rule.ENTRY_DIGEST, f"entry {entry.id}") in changed.found()
 
