@@ -1,6 +1,7 @@
 """`counterfoil audit`: both halves compared completely, both ways."""
 
 import asyncio
+import textwrap
 from dataclasses import asdict
 from typing import Any
 
@@ -9,9 +10,11 @@ import click
 from services.cli.opening import open_journal
 from services.cli.output import Command, CommandError, ExitCode, Output, finish, pass_output
 from services.reconciliation.audit import audit as compare_halves
-from services.reconciliation.findings import Finding, Report
+from services.reconciliation.findings import WHAT_TO_DO, Finding, Report, Rule
 from services.reconciliation.provider_half import ProviderUnreadable
 from services.settings import AuditSettings
+
+WIDTH = 80
 
 
 @click.command(cls=Command)
@@ -62,17 +65,18 @@ def _show(output: Output, report: Report) -> None:
     if report.clean:
         output.say("Every effect has its receipt, every receipt its intent: nothing is doubled, nothing is lost.")
         return
+    by_rule: dict[Rule, list[Finding]] = {}
     for finding in report.findings:
-        output.say(_paragraph(finding))
+        by_rule.setdefault(finding.rule, []).append(finding)
+    for rule, findings in by_rule.items():
+        output.say(textwrap.fill(f"{rule} ({len(findings)}). {WHAT_TO_DO[rule]}.", WIDTH))
+        for finding in findings:
+            output.say(_paragraph(finding))
+        output.say("")
     count = len(report.findings)
     output.say(f"{count} finding{'' if count == 1 else 's'}. Nothing was changed.")
 
 
 def _paragraph(finding: Finding) -> str:
     what = f"  {finding.what}" if finding.what else ""
-    return (
-        f"{finding.rule}  {finding.key}{what}\n"
-        f"    journal:    {finding.journal}\n"
-        f"    inventory:  {finding.provider}\n"
-        f"    to do:      {finding.what_to_do}.\n"
-    )
+    return f"  {finding.key}{what}\n    journal:    {finding.journal}\n    inventory:  {finding.provider}"

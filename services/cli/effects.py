@@ -11,7 +11,7 @@ import click
 from activities.inventory_client import InventoryClient
 from services.cli.opening import check_effect, find_key, open_journal
 from services.cli.output import ExitCode, Group, Output, finish, pass_output
-from services.cli.words import age, document, entry_words, moment
+from services.cli.words import age, document, entry_words, moment, without_reference
 from services.effects.records import Answer, EffectRow, Receipt, Seen
 from services.effects.states import TERMINAL, EffectState
 from services.journal.rows import Entry, text
@@ -55,7 +55,7 @@ def list_(output: Output, states: tuple[str, ...], everything: bool, scope: str 
 
     def people() -> None:
         if rows:
-            columns = ("scope", "name", "state", "age", "attempts", "provider", "key")
+            columns = ("effect", "state", "age", "attempts", "provider", "key")
             output.table(columns, [_line(row, now) for row in rows])
         else:
             kinds = " or ".join(state.replace("_", " ") for state in wanted)
@@ -71,9 +71,9 @@ def list_(output: Output, states: tuple[str, ...], everything: bool, scope: str 
 
 
 def _line(row: EffectRow, now: datetime) -> tuple[object, ...]:
-    name = row.name if row.generation == 1 else f"{row.name} (generation {row.generation})"
+    effect = f"{row.scope}/{row.name}" + (f" g{row.generation}" if row.generation > 1 else "")
     state = row.state.replace("_", " ") + (" ALARM" if row.alarmed else "")
-    return row.scope, name, state, age(row.created_at, now), row.attempts, row.provider, row.key
+    return effect, state, age(row.created_at, now), row.attempts, row.provider, row.key
 
 
 def _in_all(counts: Mapping[EffectState, int]) -> str:
@@ -111,9 +111,11 @@ def show(output: Output, effect: str) -> None:
     settings = InventoryClientSettings.read()
     with open_journal(JournalSettings.read()) as journal:
         key = find_key(journal, effect)
-        # Asked first and read after: what the inventory knows by then, the journal had as an intent before.
+        row = journal.effect(key)
         answer = asyncio.run(_look_up(settings, key))
-        row, entries = journal.effect(key), journal.entries(key)
+        if answer.receipt is not None:
+            row = journal.effect(key)  # it may have been settled, or begun, between the two
+        entries = journal.entries(key)
     verdict, exit_code = _judge(key, row, answer, settings.inventory_url)
     halves = _Halves(key=key, row=row, entries=entries, answer=answer, verdict=verdict, exit_code=exit_code)
     output.result(_document(halves), people=lambda: _side_by_side(output, halves))
@@ -144,7 +146,10 @@ def _judge(key: str, row: EffectRow | None, answer: Answer, url: str) -> tuple[s
     findings = compare(row, answer.receipt)
     if not findings:
         return "Both halves agree.", ExitCode.DONE
-    said = " ".join(f"{finding.rule}: {finding.journal}; {finding.provider}." for finding in findings)
+    said = " ".join(
+        f"{finding.rule}: the journal says {finding.journal}; the inventory says {finding.provider}."
+        for finding in findings
+    )
     return f"{said} {findings[0].what_to_do}.", ExitCode.FOUND
 
 
@@ -166,10 +171,13 @@ def _document(halves: _Halves) -> dict[str, Any]:
 
 def _side_by_side(output: Output, halves: _Halves) -> None:
     row, receipt = halves.row, halves.receipt
-    output.say(halves.key if row is None else f"{row.scope}/{row.name}, generation {row.generation}: {halves.key}")
-    output.say("")
+    if row is not None:
+        output.say(f"{row.scope}/{row.name}, generation {row.generation}: {halves.key}\n")
     if row is not None or receipt is not None:
         journal, provider = _of_row(row), _of_receipt(halves.answer)
+        if row is None or receipt is None or journal["request"] == provider["request"]:
+            for half in (journal, provider):
+                half["request"] = without_reference(half.get("request", ""))
         names = [name for name in journal | provider if journal.get(name) or provider.get(name)]
         lines = [(name, journal.get(name) or None, provider.get(name) or None) for name in names]
         output.table(("", "journal", "inventory"), lines)

@@ -1,12 +1,13 @@
 """How records of the journal are said: to people in a few words, to programs with every member."""
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
 from services.effects.records import EffectRow, Receipt
-from services.journal.rows import Entry, timestamp
+from services.journal.rows import Entry, text, timestamp
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
@@ -57,7 +58,16 @@ def _decision(body: Mapping[str, Any]) -> str:
 
 def _intent(body: Mapping[str, Any]) -> str:
     path = "".join(f" {name}={value}" for name, value in body["path"].items())
-    return f"{body['kind']}{path} {body['request']}"
+    return f"{body['kind']}{path} {without_reference(body['request'])}"
+
+
+def without_reference(request: str) -> str:
+    """A request without the reference that the engine put in, which says only scope and name again."""
+    try:
+        members = json.loads(request)
+    except ValueError:
+        return request
+    return text({name: value for name, value in members.items() if name != "reference"})
 
 
 def _attempt(body: Mapping[str, Any]) -> str:

@@ -3,6 +3,7 @@
 - Pure: the store writes row and entries together in one transaction, and this computes the one from the other by the
   same rules, in its own code.
 - It reads the bodies as the text that was written, so that a digest can be computed again.
+- An entry that moved nothing leaves no trace in the row: that one is missing is not seen from here.
 - Entries that no build could have written in that order are refused, and why is said.
 """
 

@@ -1,0 +1,181 @@
+"""`counterfoil effects`: what is unsettled first, and both halves of one effect side by side."""
+
+import asyncio
+import json
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from tests.services.cli.conftest import Run
+from tests.services.reconciliation.world import World, intent, running_world
+
+LOST_ANSWER = intent("INC-7")
+NEVER_SENT = intent("INC-8")
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """Every end, a lost answer, an intent that was never sent, and another program's reservation."""
+    with running_world(tmp_path_factory.mktemp("world")) as started:
+        asyncio.run(started.fill())
+        asyncio.run(started.send(LOST_ANSWER))
+        started.begin(NEVER_SENT)
+        started.caller.reserve(1, key="another-programs-key")
+        yield started
+
+
+def test_the_list_shows_what_is_unsettled_the_oldest_first(counterfoil: Run, world: World) -> None:
+    """Settled ones are counted, and how to see them is said."""
+    done = counterfoil("effects", "list", **world.settings)
+    assert done.returncode == 0
+    rows = [line.split() for line in done.stdout.splitlines()]
+    assert rows[0] == ["effect", "state", "age", "attempts", "provider", "key"]
+    assert [row[0] for row in rows[1:3]] == ["INC-7/reserve-filter", "INC-8/reserve-filter"]
+    assert rows[1][-1] == LOST_ANSWER.key
+    assert "2 pending, 5 committed, 2 rejected, 1 voided. --all shows the settled ones too." in done.stdout
+    assert "INC-1/" not in done.stdout
+
+
+def test_the_whole_list_shows_unsettled_before_settled_the_newest_first(counterfoil: Run, world: World) -> None:
+    """With --json each effect has every member."""
+    done = counterfoil("effects", "list", "--all", "--json", **world.settings)
+    said = json.loads(done.stdout)
+    assert [effect["scope"] for effect in said["effects"][:4]] == ["INC-7", "INC-8", "INC-6", "INC-5"]
+    assert len(said["effects"]) == 10
+    assert said["more"] is False
+    assert said["totals"] == {"pending": 2, "in_doubt": 0, "committed": 5, "rejected": 2, "voided": 1}
+    newest = said["effects"][2]
+    assert newest["receipt"]["key"] == newest["key"]
+    assert newest["settled_at"].endswith("Z")
+    assert type(newest["age_seconds"]) is int
+
+
+@pytest.mark.parametrize(
+    ("arguments", "scopes"),
+    [
+        (("--state", "rejected"), ["INC-5", "INC-3"]),
+        (("--state", "voided", "--state", "pending"), ["INC-7", "INC-8", "INC-4"]),
+        (("--scope", "INC-7"), ["INC-7"]),
+        (("--scope", "INC-1"), []),
+        (("--scope", "INC-1", "--all"), ["INC-1", "INC-1"]),
+        (("--limit", "1"), ["INC-7"]),
+    ],
+)
+def test_the_list_is_narrowed(counterfoil: Run, world: World, arguments: tuple[str, ...], scopes: list[str]) -> None:
+    """By state, scope and number."""
+    done = counterfoil("effects", "list", *arguments, "--json", **world.settings)
+    said = json.loads(done.stdout)
+    assert [effect["scope"] for effect in said["effects"]] == scopes
+    assert said["more"] is ("--limit" in arguments)
+
+
+def test_an_empty_list_is_a_sentence_and_0(counterfoil: Run, world: World) -> None:
+    """Nothing unsettled is what one hopes for."""
+    done = counterfoil("effects", "list", "--scope", "INC-1", **world.settings)
+    assert done.returncode == 0
+    assert done.stdout.startswith("No effect of INC-1 is pending or in doubt.\n")
+
+
+def test_state_and_all_together_are_wrong_use(counterfoil: Run, world: World) -> None:
+    """They contradict each other."""
+    done = counterfoil("effects", "list", "--state", "pending", "--all", **world.settings)
+    assert (done.returncode, done.stdout) == (2, "")
+
+
+def test_two_halves_that_agree_are_shown_side_by_side_and_end_with_0(counterfoil: Run, world: World) -> None:
+    """The row, the receipt looked up now, the entries, and the verdict."""
+    done = counterfoil("effects", "show", intent("INC-2").key, **world.settings)
+    assert done.returncode == 0
+    rows = [line.split() for line in done.stdout.splitlines()]
+    assert ["outcome", "committed", "committed"] in rows
+    assert ["receipt", "receipt-6", "receipt-6"] in rows
+    assert [row[3] for row in rows if row and row[0].isdigit()] == ["decision", "intent", "attempt", "observation"]
+    assert done.stdout.endswith("Both halves agree.\n")
+
+
+def test_scope_and_name_mean_the_highest_generation(counterfoil: Run, world: World) -> None:
+    """Generation 1 was rejected, generation 2 committed."""
+    done = counterfoil("effects", "show", "INC-5/reserve-filter", "--json", **world.settings)
+    assert done.returncode == 0
+    said = json.loads(done.stdout)
+    assert said["key"] == intent("INC-5", generation=2).key
+    assert (said["agree"], said["journal"]["generation"]) == (True, 2)
+    assert said["provider"]["receipt"]["key"] == said["key"]
+    assert [entry["kind"] for entry in said["entries"]] == ["decision", "intent", "attempt", "observation"]
+    assert said["entries"][2]["body"]["worker"] == {"host": "worker-1", "pid": 7}
+
+
+def test_a_rejection_and_a_tombstone_agree_too(counterfoil: Run, world: World) -> None:
+    """Both halves say that nothing was done."""
+    for scope in ("INC-3", "INC-4"):
+        done = counterfoil("effects", "show", f"{scope}/reserve-filter", **world.settings)
+        assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "Both halves agree.")
+
+
+def test_a_lost_answer_ends_with_1_and_shows_the_receipt(counterfoil: Run, world: World) -> None:
+    """Pending here, committed there."""
+    done = counterfoil("effects", "show", LOST_ANSWER.key, **world.settings)
+    assert done.returncode == 1
+    assert ["outcome", "pending", "committed"] in [line.split() for line in done.stdout.splitlines()]
+    assert "unresolved: the journal says pending since" in done.stdout
+
+
+def test_an_intent_without_a_receipt_ends_with_1(counterfoil: Run, world: World) -> None:
+    """Unsettled in both halves is no agreement that anybody can stand on."""
+    done = counterfoil("effects", "show", NEVER_SENT.key, "--json", **world.settings)
+    assert done.returncode == 1
+    said = json.loads(done.stdout)
+    assert (said["agree"], said["provider"]["seen"], said["provider"]["receipt"]) == (False, "absent", None)
+
+
+def test_a_receipt_without_an_intent_ends_with_1(counterfoil: Run, world: World) -> None:
+    """The inventory's half is shown alone."""
+    done = counterfoil("effects", "show", "another-programs-key", **world.settings)
+    assert done.returncode == 1
+    assert "The inventory has a receipt, and the journal no effect" in done.stdout
+
+
+def test_a_key_that_nobody_knows_ends_with_1(counterfoil: Run, world: World) -> None:
+    """One clear sentence."""
+    done = counterfoil("effects", "show", "INC-1/nothing", **world.settings)
+    assert done.returncode == 1
+    assert done.stdout.startswith("Nobody knows cf1-")
+    assert len(done.stdout.splitlines()) == 1
+
+
+def test_without_the_inventory_the_journals_half_is_shown_and_the_code_is_3(counterfoil: Run, world: World) -> None:
+    """What was not asked is not concluded."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        away = f"http://127.0.0.1:{listening.getsockname()[1]}"
+    settings = world.settings | {"COUNTERFOIL_INVENTORY_URL": away}
+    people = counterfoil("effects", "show", "INC-2/reserve-filter", **settings)
+    assert people.returncode == 3
+    assert ["outcome", "committed", "not", "known:", "ConnectError"] in [x.split() for x in people.stdout.splitlines()]
+    assert "only the journal's half is shown" in people.stdout
+    said = json.loads(counterfoil("effects", "show", "INC-2/reserve-filter", "--json", **settings).stdout)
+    assert (said["agree"], said["journal"]["state"], said["provider"]["receipt"]) == (None, "committed", None)
+
+
+def test_a_refused_token_is_not_taken_for_an_absence(counterfoil: Run, world: World) -> None:
+    """The inventory was not asked: 3."""
+    settings = world.settings | {"COUNTERFOIL_INVENTORY_TOKEN": "wrong"}
+    done = counterfoil("effects", "show", "INC-2/reserve-filter", **settings)
+    assert done.returncode == 3
+    assert "refused the token" in done.stdout
+
+
+@pytest.mark.parametrize("effect", ["INC-1", "a b", "/name", "INC-1/"])
+def test_what_names_no_effect_is_wrong_use(counterfoil: Run, world: World, effect: str) -> None:
+    """Neither a key nor SCOPE/NAME."""
+    done = counterfoil("effects", "show", effect, **world.settings)
+    assert (done.returncode, done.stdout) == (2, "")
+
+
+def test_scope_and_name_need_the_origin(counterfoil: Run, world: World) -> None:
+    """A key needs none."""
+    settings = {name: value for name, value in world.settings.items() if name != "COUNTERFOIL_ORIGIN"}
+    assert counterfoil("effects", "show", intent("INC-2").key, **settings).returncode == 0
+    done = counterfoil("effects", "show", "INC-2/reserve-filter", **settings)
+    assert done.returncode == 2
+    assert "COUNTERFOIL_ORIGIN is not set" in done.stderr

@@ -1,0 +1,1 @@
+"""Both halves side by side."""
