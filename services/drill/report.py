@@ -212,6 +212,8 @@ def _failures(planned: Planned, happened: Happened, counted: Report, audit: Audi
         for key, status in happened.late_packets.items()
         if status not in _HARMLESS
     ]
+    if len(happened.late_packets) != planned.delayed_requests:
+        found.append(f"{len(happened.late_packets)} delayed requests were delivered at last")
     if not happened.story.holds:
         found.append(f"the story of {happened.story.incident_id} did not go as it is told")
     return found

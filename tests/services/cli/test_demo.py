@@ -1,0 +1,133 @@
+"""`counterfoil demo` as a person runs it: the requirements, and nothing left behind however it ends."""
+
+import asyncio
+import itertools
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import httpx
+import pytest
+
+from services.drill.processes import wait_until
+from tests.services.cli.conftest import COUNTERFOIL, Run, environment
+
+pytestmark = pytest.mark.temporal
+
+
+@pytest.mark.timeout(180)
+def test_the_demo_does_what_it_says(tmp_path: Path) -> None:
+    """One JSON object on stdout; every planned fault fired, nothing doubled, lost or left open; the UI is kept."""
+    folder = tmp_path / "kept"
+    with subprocess.Popen(
+        [COUNTERFOIL, "demo", "--json", "--keep", "--folder", str(folder)],
+        env=environment({}),
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as demo:
+        try:
+            assert demo.stdout is not None
+            lines = list(itertools.takewhile(lambda line: line != "}\n", demo.stdout))
+            document = json.loads("".join([*lines, "}"]))
+            assert document.get("failures") == []
+            assert httpx.get(document["ui_url"], trust_env=False, follow_redirects=True).is_success
+            demo.send_signal(signal.SIGINT)
+            assert demo.stdout.read() == ""
+            assert demo.wait() == 0
+        finally:
+            demo.kill()
+    assert document["incidents"] >= 60
+    assert document["effects"] == 85
+    assert document["attempts"] >= document["effects"] + document["delayed_requests"]
+    assert document["kills"] == len(document["kill_proofs"]) == 7
+    assert (document["lost_responses"], document["delayed_requests"]) == (12, 4)
+    assert document["matched_by_receipt"] >= 5
+    assert document["rejected"] == 4
+    assert (document["doubled"], document["lost"], document["unresolved"]) == (0, 0, 0)
+    assert document["stock_conserved"] is True
+    assert document["kill_to_settled_seconds_median"] <= 2.0
+    assert document["seconds"]["total"] < 120
+    for proof in document["kill_proofs"]:
+        assert proof["key"].startswith("cf1-")
+        assert proof["receipt_id"].startswith("receipt-")
+        assert proof["journal_state"] == "pending"
+    assert len({proof["pid"] for proof in document["kill_proofs"]}) == 7
+    assert document["kill_proofs"][-1]["key"] == "cf1-zs6scstaeluf4cmx6acngur7kkjgm6h2-g1"
+    assert {"journal.db", "inventory.db", "temporal.db", "worker-1.log"} <= {each.name for each in folder.iterdir()}
+
+
+@pytest.fixture
+def begun(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A demo whose incidents run, its temporary folders in ours."""
+    with subprocess.Popen(
+        [COUNTERFOIL, "demo"],
+        env=environment({"TMPDIR": str(tmp_path)}),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                if line.startswith("SIGKILL"):
+                    break
+            yield process
+        finally:
+            process.kill()
+
+
+def living() -> dict[int, int]:
+    """Every process that runs, with its parent."""
+    listed = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended meanwhile
+            listed.append(path.read_text(errors="replace"))
+    # pid (name) state parent ...: the name may hold anything.
+    fields = [(line.split(" ", 1)[0], *line.rpartition(")")[2].split()[:2]) for line in listed]
+    if not listed:  # no /proc
+        told = subprocess.run(["ps", "-axo", "pid=,stat=,ppid="], capture_output=True, text=True, check=True)
+        fields = [(pid, state, parent) for pid, state, parent in map(str.split, told.stdout.splitlines())]
+    return {int(pid): int(parent) for pid, state, parent in fields if not state.startswith("Z")}
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGINT, 130), (signal.SIGTERM, 128 + signal.SIGTERM)],
+)
+def test_an_interrupted_demo_leaves_no_process_and_no_folder(
+    begun: subprocess.Popen[str], tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    """The demo alone is told; Temporal, inventory and workers sit in sessions of their own and end with it."""
+    children = [pid for pid, parent in living().items() if parent == begun.pid]
+    assert len(children) >= 4
+    begun.send_signal(number)
+    begun.communicate(timeout=60)
+    assert begun.returncode == code
+    assert not set(children) & set(living())
+    assert list(tmp_path.iterdir()) == []
+
+
+if sys.platform == "linux":  # elsewhere nothing ends a child whose parent was killed
+
+    def test_a_demo_that_is_killed_leaves_no_process(begun: subprocess.Popen[str]) -> None:
+        """The kernel tells the children."""
+        children = {pid for pid, parent in living().items() if parent == begun.pid}
+        assert len(children) >= 4
+        begun.kill()
+        begun.wait(timeout=60)
+        gone = wait_until(lambda: not children & set(living()), timeout_seconds=10, what="the children are gone")
+        asyncio.run(gone)
+
+
+def test_a_folder_that_holds_something_is_refused(counterfoil: Run, tmp_path: Path) -> None:
+    """Nothing is started over another run's databases."""
+    (tmp_path / "journal.db").touch()
+    done = counterfoil("demo", "--json", "--folder", str(tmp_path))
+    assert done.returncode == 2
+    assert "is not empty" in json.loads(done.stdout)["error"]["message"]
+    assert [each.name for each in tmp_path.iterdir()] == ["journal.db"]
