@@ -1,12 +1,16 @@
 """What the provider answers is read whole, or not taken for an answer at all."""
 
-from collections.abc import Callable
+import json
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
-import httpx
 import pytest
 
-from services.reconciliation.provider_half import ProviderUnreadable, read
+from services.reconciliation.provider_half import ProviderHalf, ProviderUnreadable, read
 from tests.services.effects.halves import make_intent, make_receipt
 
 pytestmark = pytest.mark.anyio
@@ -17,32 +21,66 @@ STOCK = {"sku": "FILTER-A", "version": 0, "received": 0, "available": 0, "held":
 LEDGER: dict[str, Any] = {"sku": "FILTER-A", "movements": [], "next_after_version": 0, "version": 0}
 
 
-def _answering(answer: Callable[[httpx.Request], Any]) -> httpx.MockTransport:
-    """A provider made of one function from request to document."""
+@dataclass(frozen=True)
+class Raw:
+    """An answer that is no 200 with a document."""
 
-    def handle(request: httpx.Request) -> httpx.Response:
-        document = answer(request)
-        return document if isinstance(document, httpx.Response) else httpx.Response(200, json=document)
-
-    return httpx.MockTransport(handle)
+    status: int
+    body: str = "{}"
 
 
-def _documents(**changed: Any) -> Callable[[httpx.Request], Any]:
+# What a provider answers, by what kind of thing was asked for and what is asked after.
+Answers = Callable[[str, int], Any]
+Ask = Callable[[Answers], Awaitable[ProviderHalf]]
+
+
+@pytest.fixture
+def ask() -> Iterator[Ask]:
+    """Read a real server that answers whatever a function says."""
+    answers: list[Answers] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            url = urlsplit(self.path)
+            after = parse_qs(url.query).get("after") or parse_qs(url.query).get("after_version") or ["0"]
+            document = answers[0](url.path.split("/")[2], int(after[0]))
+            answer = document if isinstance(document, Raw) else Raw(200, json.dumps(document))
+            self.send_response(answer.status)
+            self.send_header("Content-Length", str(len(answer.body)))
+            self.end_headers()
+            self.wfile.write(answer.body.encode())
+
+        def log_message(self, *_arguments: object) -> None:
+            """Keep quiet."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+
+        async def asking(answer: Answers) -> ProviderHalf:
+            answers.append(answer)
+            return await read(f"http://127.0.0.1:{server.server_address[1]}", "t")
+
+        yield asking
+        server.shutdown()
+        thread.join()
+
+
+def _documents(**changed: Any) -> Answers:
     documents = {"receipts": FEED, "stock": STOCK, "ledger": LEDGER} | changed
 
-    def answer(request: httpx.Request) -> Any:
-        after = request.url.params.get("after")
-        if after == "1":
+    def answer(what: str, after: int) -> Any:
+        if (what, after) == ("receipts", 1):
             return {"receipts": [], "next_after": 1, "watermark": 1}
-        return documents[request.url.path.split("/")[2]]
+        return documents[what]
 
     return answer
 
 
-async def test_a_sku_that_the_provider_does_not_know_has_no_stock() -> None:
+async def test_a_sku_that_the_provider_does_not_know_has_no_stock(ask: Ask) -> None:
     """That its receipts then moved nothing is for the checker to say."""
-    unknown = httpx.Response(404, json={"type": "/problems/sku-not-found"})
-    half = await read("http://provider", "t", transport=_answering(_documents(stock=unknown)))
+    unknown = Raw(404, '{"type": "/problems/sku-not-found"}')
+    half = await ask(_documents(stock=unknown))
     assert (len(half.receipts), half.covered, half.stock, half.ledgers) == (1, 1, {}, {})
 
 
@@ -54,43 +92,43 @@ async def test_a_sku_that_the_provider_does_not_know_has_no_stock() -> None:
         ({"receipts": FEED | {"next_after": 0, "watermark": 2}}, "stands still at 0"),
         ({"receipts": FEED | {"receipts": [{"key": "x"}]}}, "receipt_id is missing"),
         ({"receipts": FEED | {"receipts": [1]}}, "cannot be read"),
-        ({"receipts": httpx.Response(503, json={})}, "status 503"),
-        ({"receipts": httpx.Response(200, text="<html>")}, "status 200"),
-        ({"receipts": httpx.Response(404, json={"type": "/problems/not-found"})}, "status 404"),
+        ({"receipts": Raw(503)}, "status 503"),
+        ({"receipts": Raw(200, "<html>")}, "status 200"),
+        ({"receipts": Raw(404, '{"type": "/problems/not-found"}')}, "status 404"),
         ({"stock": STOCK | {"held": True}}, "held is no integer"),
         ({"ledger": LEDGER | {"movements": [{}]}}, "stock of FILTER-A cannot be read"),
-        ({"ledger": httpx.Response(404, json={"type": "/problems/sku-not-found"})}, "has stock and no ledger"),
+        ({"ledger": Raw(404, '{"type": "/problems/sku-not-found"}')}, "has stock and no ledger"),
     ],
 )
-async def test_an_answer_that_cannot_be_read_is_said(changed: dict[str, Any], words: str) -> None:
+async def test_an_answer_that_cannot_be_read_is_said(ask: Ask, changed: dict[str, Any], words: str) -> None:
     """Nothing is concluded from half an answer."""
     with pytest.raises(ProviderUnreadable, match=words):
-        await read("http://provider", "t", transport=_answering(_documents(**changed)))
+        await ask(_documents(**changed))
 
 
-async def test_a_feed_that_ends_before_it_did_is_said() -> None:
+async def test_a_feed_that_ends_before_it_did_is_said(ask: Ask) -> None:
     """The provider was put back to an older copy while it was read."""
 
-    def answer(request: httpx.Request) -> Any:
-        if request.url.params.get("after") == "1":
+    def answer(what: str, after: int) -> Any:
+        if (what, after) == ("receipts", 1):
             return {"receipts": [], "next_after": 1, "watermark": 0}
-        return _documents()(request)
+        return _documents()(what, after)
 
     with pytest.raises(ProviderUnreadable, match="it was put back"):
-        await read("http://provider", "t", transport=_answering(answer))
+        await ask(answer)
 
 
-async def test_a_ledger_is_read_page_by_page() -> None:
+async def test_a_ledger_is_read_page_by_page(ask: Ask) -> None:
     """Until its version is reached."""
 
-    def answer(request: httpx.Request) -> Any:
-        if "ledger" not in request.url.path:
-            return _documents()(request)
-        version = int(request.url.params["after_version"]) + 1
+    def answer(what: str, after: int) -> Any:
+        if what != "ledger":
+            return _documents()(what, after)
+        version = after + 1
         names = ("received", "available", "held", "consumed")
         line = {"sku": "FILTER-A", "kind": "deliver", "key": "k", "receipt_id": "r", "reservation_id": None}
         movement = line | {"version": version} | dict.fromkeys(names, 0)
         return {"movements": [movement], "next_after_version": version, "version": 3}
 
-    half = await read("http://provider", "t", transport=_answering(answer))
+    half = await ask(answer)
     assert [movement.version for movement in half.ledgers["FILTER-A"]] == [1, 2, 3]
