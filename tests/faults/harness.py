@@ -178,7 +178,7 @@ class Case:
         def polling() -> bool:
             for child in workers:
                 child.require_alive()
-            return all("works for origin" in child.log_tail() for child in workers)
+            return all("works for origin" in child.log.read_text() for child in workers)
 
         await wait_until(polling, timeout_seconds=LIMIT_SECONDS, what="the workers poll")
 
