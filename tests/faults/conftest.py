@@ -7,7 +7,6 @@ from temporalio.client import Client
 
 from services.database import migrate
 from services.drill.processes import Processes, TemporalServer
-from services.temporal import add_search_attributes
 from tests.faults.harness import Bench, Case, Inventory, open_case
 
 
@@ -22,7 +21,6 @@ async def bench(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bench
         await temporal.start()
         await inventory.start()
         client = await Client.connect(temporal.address)
-        await add_search_attributes(client)
         yield Bench(folder=folder, processes=processes, temporal=temporal, client=client, inventory=inventory)
 
 

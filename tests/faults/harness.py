@@ -13,7 +13,7 @@ import shutil
 import signal
 import sqlite3
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -21,11 +21,19 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import EventType, ResetReapplyExcludeType
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
-from temporalio.client import Client, WorkflowExecutionDescription, WorkflowHandle
+from temporalio.client import (
+    Client,
+    WorkflowExecutionDescription,
+    WorkflowExecutionStatus,
+    WorkflowFailureError,
+    WorkflowHandle,
+)
 from temporalio.service import RPCError
+from temporalio.worker import Interceptor
 
 from activities.inventory_client import InventoryClient
 from services.database import migrate, open_engine
@@ -37,8 +45,8 @@ from services.incident_desk import Started, start_incident
 from services.incidents import Approval, Line, Reservation, Severity
 from services.incidents import Incident as IncidentLine
 from services.journal.store import Journal
-from services.temporal import ensure_schedule, schedule_id
-from services.worker import Parts
+from services.temporal import add_search_attributes, ensure_schedule, schedule_id
+from services.worker import Parts, build
 from workflows.incident import Incident, IncidentResult
 
 COUNTERFOIL = str(Path(sys.executable).with_name("counterfoil"))
@@ -128,6 +136,7 @@ class Case:
     temporal_address: str
     client: Client
     proxy: FaultProxy
+    journal: Journal  # for a look from outside
     http: httpx.AsyncClient  # to the inventory itself, past the proxy
     workers: list[Child] = field(default_factory=list)
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
@@ -137,16 +146,16 @@ class Case:
         """The journal's SQLite file."""
         return self.folder / "journal.db"
 
-    @property
-    def journal(self) -> Journal:
-        """The journal, for a look from outside; its connections end with the look."""
-        engine = open_engine(f"sqlite:///{self.journal_file}")
-        return Journal(engine, recorded_by="a fault test")
-
-    def parts(self) -> Parts:
-        """What a worker inside the test's own process is made of; its provider is closed by whoever runs it."""
+    @asynccontextmanager
+    async def own_worker(self, *workflows: type, interceptors: Sequence[Interceptor] = ()) -> AsyncIterator[None]:
+        """A worker in this process, for an author's workflows and for tests that stand at the seams."""
         provider = InventoryClient(self.proxy.url, self.token)
-        return Parts(journal=self.journal, provider=provider, origin=self.origin)
+        parts = Parts(journal=self.journal, provider=provider, origin=self.origin)
+        try:
+            async with build(self.client, parts, workflows=workflows, interceptors=interceptors):
+                yield
+        finally:
+            await provider.close()
 
     async def worker(self) -> Child:
         """A worker process, once it polls."""
@@ -218,6 +227,12 @@ class Case:
     async def result(self, number: int = 1) -> IncidentResult:
         """What the newest run answered."""
         return await within(self.handle(number).result())
+
+    async def ends_cancelled(self, number: int = 1) -> None:
+        """Wait until the newest run has ended, and ended Cancelled."""
+        with pytest.raises(WorkflowFailureError):
+            await self.result(number)
+        assert (await self.describe(number)).status is WorkflowExecutionStatus.CANCELED
 
     async def describe(self, number: int = 1) -> WorkflowExecutionDescription:
         """The newest run as Temporal describes it."""
@@ -336,6 +351,8 @@ async def open_case(
     folder = bench.folder / origin
     folder.mkdir()
     shutil.copyfile(bench.folder / "journal.db", folder / "journal.db")
+    engine = open_engine(f"sqlite:///{folder / 'journal.db'}")
+    await add_search_attributes(client)
     await ensure_schedule(client, origin)
     async with (
         FaultProxy("127.0.0.1", provider.port) as proxy,
@@ -355,10 +372,12 @@ async def open_case(
                 temporal_address=server.address,
                 client=client,
                 proxy=proxy,
+                journal=Journal(engine, recorded_by="a fault test"),
                 http=http,
             )
             for fault in proxy.unfired:
                 raise AssertionError(f"{fault.fault} was planned and never fired")
+    engine.dispose()
     with suppress(RPCError):
         await client.get_schedule_handle(schedule_id(origin)).delete()
 
