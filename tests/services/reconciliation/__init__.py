@@ -1,0 +1,1 @@
+"""Tests of recovery and the sweep, on a real journal and the real inventory."""
