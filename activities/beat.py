@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, TypeVar
 
+import sqlalchemy as sa
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
@@ -53,7 +54,14 @@ def crossing() -> Iterator[None]:
             category=ApplicationErrorCategory.BENIGN,
         ) from error
     except DatabaseError as error:
-        raise ApplicationError(str(error), type="JournalUnreachable") from error
+        raise ApplicationError(str(error), type="JournalUnreachable") from None
+    except sa.exc.SQLAlchemyError as error:
+        # Its text and its causes hold the statement with its parameters: none of that belongs into a history.
+        activity.logger.exception("the journal failed")
+        raise ApplicationError(
+            f"The journal failed ({type(error).__name__}). No send goes without its mark; the same is tried again.",
+            type="JournalUnreachable",
+        ) from None
 
 
 def check_origin(intended: str, own: str) -> None:

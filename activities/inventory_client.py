@@ -9,10 +9,11 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from http.cookiejar import DefaultCookiePolicy
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -27,6 +28,10 @@ KEEP_ALIVE_SECONDS: Final = 2.0
 # A receipt of 100 lines is about 20 KiB.
 BODY_LIMIT_BYTES: Final = 256 * 1024
 NESTING_LIMIT: Final = 64
+# The longest pause between two rounds of `perform` too: a provider that asks for more is asked again sooner.
+LONGEST_PAUSE_SECONDS: Final = 300.0
+# A reason stands in the journal, in logs and in Temporal's UI.
+REASON_CHARACTERS: Final = 300
 
 _PATHS: Final[Mapping[str, str]] = {
     "inventory.reserve": "/v1/reservations",
@@ -99,6 +104,8 @@ class InventoryClient:
             http2=False,
             transport=transport,
         )
+        # A request is what the journal says: nothing that an earlier answer asked us to keep goes with it.
+        self._client.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=[]))
 
     async def close(self) -> None:
         """Close every connection."""
@@ -107,22 +114,23 @@ class InventoryClient:
     async def send(self, row: EffectRow, attempt: Attempt) -> Answer:
         """Send the journaled bytes of an effect once, behind the gate."""
         gate = SendGate(attempt, self._clock)
+        try:
+            return await self._exchange(self._keyed_request(row, gate), Source.SEND)
+        except Exception as error:  # noqa: BLE001 - h11, the gate and a bad URL raise more than httpx's own family
+            seen = Seen.UNKNOWN if gate.opened else Seen.NOT_SENT
+            return Answer(seen=seen, source=Source.SEND, reason=_describe(error))
+
+    def _keyed_request(self, row: EffectRow, gate: SendGate) -> httpx.Request:
         headers = {
             "Content-Type": "application/json",
             "Idempotency-Key": f'"{row.key}"',
-            "Effect-Not-After": attempt.not_after.isoformat(timespec="microseconds").replace("+00:00", "Z"),
+            "Effect-Not-After": gate.attempt.not_after.isoformat(timespec="microseconds").replace("+00:00", "Z"),
         }
         if row.supersedes:
             headers["Effect-Supersedes"] = ", ".join(row.supersedes)
-        path = _PATHS[row.kind].format(**{name: quote(value, safe="") for name, value in row.path.items()})
-        request = self._client.build_request(
-            "POST", path, content=row.request.encode(), headers=headers, extensions={"trace": gate.trace}
+        return self._client.build_request(
+            "POST", _path(row), content=row.request.encode(), headers=headers, extensions={"trace": gate.trace}
         )
-        try:
-            return await self._exchange(request, Source.SEND)
-        except Exception as error:  # noqa: BLE001 - h11 and the gate raise more than httpx's own family
-            seen = Seen.UNKNOWN if gate.opened else Seen.NOT_SENT
-            return Answer(seen=seen, source=Source.SEND, reason=_describe(error))
 
     async def look_up(self, key: str) -> Answer:
         """Ask for a key's receipt."""
@@ -168,9 +176,9 @@ def classify(status: int, headers: Mapping[str, str], body: bytes, source: Sourc
         return _unknown(source, f"status {status}, and {error}")
     if status in {200, 201}:
         return _from_receipt(document, source, f"status {status}")
-    problem = str(document.get("type", "")).removeprefix("/problems/")
+    folder, _, problem = str(document.get("type", "")).rpartition("/")
     pause = _retry_after(headers.get("retry-after"))
-    known = _PROBLEMS.get((status, problem))
+    known = _PROBLEMS.get((status, problem)) if folder == "/problems" else None
     reason = f"{status} {problem}" if known else f"status {status}"
     if known is Seen.RECEIPT:
         return _from_receipt(document.get("receipt"), source, reason, document.get("predecessor"))
@@ -180,7 +188,7 @@ def classify(status: int, headers: Mapping[str, str], body: bytes, source: Sourc
             return _unknown(source, reason)
         return Answer(seen=Seen.ABSENT, source=source, reason=reason, observed_at=observed_at)
     if known is Seen.REQUEST_REFUSED and isinstance(document.get("detail"), str):
-        reason = f"{reason}: {document['detail']}"[:300]
+        reason = _one_line(f"{reason}: {document['detail']}")
     return Answer(seen=known or Seen.UNKNOWN, source=source, reason=reason, retry_after_seconds=pause)
 
 
@@ -209,7 +217,7 @@ _PROBLEMS: Final[Mapping[tuple[int, str], Seen]] = {
 
 
 def _unknown(source: Source, reason: str) -> Answer:
-    return Answer(seen=Seen.UNKNOWN, source=source, reason=reason)
+    return Answer(seen=Seen.UNKNOWN, source=source, reason=_one_line(reason))
 
 
 def _from_receipt(body: Any, source: Source, reason: str, predecessor: Any = None) -> Answer:
@@ -233,14 +241,24 @@ def _parse(body: bytes) -> dict[str, Any]:
     Raises:
         ValueError: the body is anything else.
     """
-    if body.count(b"[") + body.count(b"{") > BODY_LIMIT_BYTES // 16:
-        raise ValueError("the body is nested without end")
     try:
-        return _object(json.loads(body, object_pairs_hook=_members, parse_constant=_constant))
+        document = _object(json.loads(body, object_pairs_hook=_members, parse_constant=_constant))
     except RecursionError:
         raise ValueError("the body is nested without end") from None
     except ValueError as error:
         raise ValueError(f"the body is no usable JSON ({str(error)[:80]})") from None
+    layer: list[Any] = [document]
+    for _ in range(NESTING_LIMIT):
+        layer = [inner for outer in layer for inner in _inside(outer)]
+        if not layer:
+            return document
+    raise ValueError(f"the body is nested deeper than {NESTING_LIMIT}")
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -257,22 +275,42 @@ def _constant(name: str) -> Any:
 def _time(value: Any) -> datetime | None:
     try:
         moment = datetime.fromisoformat(value)
-    except (TypeError, ValueError):
+        return None if moment.tzinfo is None else moment.astimezone(UTC)
+    except (TypeError, ValueError, OverflowError):
         return None
-    return None if moment.tzinfo is None else moment.astimezone(UTC)
 
 
 def _retry_after(value: str | None) -> float | None:
     """Seconds to wait, from either form of Retry-After; None where there is none or it cannot be read."""
     if value is None:
         return None
-    if value.strip().isdigit():
-        return float(value)
+    text = value.strip()
+    if text.isascii() and text.isdigit():
+        return min(float(text), LONGEST_PAUSE_SECONDS)
     try:
-        moment = parsedate_to_datetime(value)
+        moment = parsedate_to_datetime(text)
     except ValueError:
         return None
-    return max(0.0, (moment.astimezone(UTC) - datetime.now(UTC)).total_seconds())
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)  # -0000 is UTC that does not say where it was
+    return min(max(0.0, (moment - datetime.now(UTC)).total_seconds()), LONGEST_PAUSE_SECONDS)
+
+
+def _path(row: EffectRow) -> str:
+    """Where a kind is asked for; a parameter fills its own place and no other.
+
+    Raises:
+        ValueError: no such kind, or a parameter is missing or would change the path's meaning.
+    """
+    template = _PATHS.get(row.kind)
+    if template is None or any(value in {"", ".", ".."} for value in row.path.values()):
+        raise ValueError(f"no path for {row.kind} {row.path}")
+    return template.format(**{name: quote(value, safe="") for name, value in row.path.items()})
+
+
+def _one_line(text: str) -> str:
+    """Text that can be journaled and shown: one line, no control characters, no half surrogates."""
+    return "".join(one if one.isprintable() else "?" for one in text[:REASON_CHARACTERS])
 
 
 def _describe(error: Exception) -> str:

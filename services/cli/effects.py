@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 
-from activities.inventory_client import InventoryClient
 from services.cli.opening import check_effect, find_key, open_journal
 from services.cli.output import ExitCode, Group, Output, finish, pass_output
 from services.cli.words import age, document, entry_words, moment, without_reference
@@ -123,6 +122,8 @@ def show(output: Output, effect: str) -> None:
 
 
 async def _look_up(settings: InventoryClientSettings, key: str) -> Answer:
+    from activities.inventory_client import InventoryClient  # noqa: PLC0415 - brings Temporal; a list needs neither
+
     client = InventoryClient(settings.inventory_url, settings.inventory_token.get_secret_value(), connections=1)
     try:
         return await client.look_up(key)

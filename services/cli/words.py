@@ -13,15 +13,13 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
 def age(begun: datetime, now: datetime) -> str:
-    """How long something is ago, in its two largest units."""
+    """How long something is ago, in its largest unit."""
     seconds = max(0, int((now - begun).total_seconds()))
     if seconds < _MINUTE:
         return f"{seconds} s"
     if seconds < _HOUR:
         return f"{seconds // _MINUTE} min"
-    if seconds < _DAY:
-        return f"{seconds // _HOUR} h {seconds % _HOUR // _MINUTE} min"
-    return f"{seconds // _DAY} d {seconds % _DAY // _HOUR} h"
+    return f"{seconds // _HOUR} h" if seconds < _DAY else f"{seconds // _DAY} d"
 
 
 def moment(value: datetime) -> str:

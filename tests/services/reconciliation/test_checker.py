@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from services.effects.records import Receipt
+from services.effects.states import EffectState
 from services.journal.fold import Snapshot, WrittenEntry
 from services.journal.rows import entry_digest, text, timestamp
 from services.journal.tables import EFFECTS, ENTRIES
@@ -411,10 +412,8 @@ def test_pending_agrees_with_no_entry_after_its_mark(history: History) -> None:
 
 def test_what_moved_after_the_stock_was_read_is_no_finding(history: History) -> None:
     """The ledger reaches further than the stock, and the rest of the feed further than the ledger."""
-    body = history.body_of(KEPT) | {"key": RECOVERED}
     without = history.with_ledger(lambda ledger: ledger[:-1]).with_stock(version=-1, available=2, consumed=-2)
     newest = history.body_of(RECOVERED)["sequence"]
-    assert body["outcome"] == "committed"
     early = replace(without, provider=replace(without.provider, covered=newest - 1))
     assert early.found() == set()
     assert (Rule.LOST, RECOVERED) in without.found()
@@ -430,9 +429,25 @@ def test_a_tombstone_that_a_redo_made_is_no_orphan(history: History) -> None:
     assert forgotten.found() == set()
 
 
-def test_a_release_counts_for_its_own_generation(history: History) -> None:
-    """What was given back does not stand: another generation may."""
+def test_what_was_released_does_not_stand_beside_a_redo(history: History) -> None:
+    """A generation that was given back may be followed by another; one that was not may not."""
+    committed = next(dict(row) for row in history.journal.effects if row["key"] == TAKEN)
+    again = intent("INC-1", {"FILTER-A": 2, "FAN:B": 1}, generation=2)
+    redone = committed | {"key": again.key, "generation": 2}
+    rows = replace(history.journal, effects=(*history.journal.effects, redone))
+    with_redo = replace(history, journal=rows)
+    assert (Rule.DOUBLED, again.key) not in with_redo.found()
+    assert (Rule.DOUBLED, again.key) in with_redo.with_row(RELEASED, state="rejected").found()
+
+
+def test_one_effect_is_compared_alone() -> None:
+    """As the operator sees it: unsettled, agreeing, contradicted."""
     wanted = make_intent()
-    assert compare(make_row(wanted), None)[0].rule is Rule.UNRESOLVED
-    assert compare(make_row(wanted), make_receipt(wanted))[0].rule is Rule.UNRESOLVED
-    assert (Rule.DOUBLED, TAKEN) not in history.found()
+    receipt = make_receipt(wanted)
+    settled = make_row(wanted, state=EffectState.COMMITTED, settled_at=NOW, receipt=receipt)
+    assert [finding.rule for finding in compare(make_row(wanted), None)] == [Rule.UNRESOLVED]
+    assert [finding.rule for finding in compare(make_row(wanted), receipt)] == [Rule.UNRESOLVED]
+    assert compare(settled, receipt) == []
+    assert [finding.rule for finding in compare(settled, None)] == [Rule.LOST]
+    rejected = make_receipt(wanted, EffectState.REJECTED)
+    assert [finding.rule for finding in compare(settled, rejected)] == [Rule.LOST]

@@ -1,0 +1,1 @@
+"""Tests of the activities: the client on the wire, the attempt, settle, the sweep page."""

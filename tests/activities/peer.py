@@ -1,0 +1,135 @@
+"""A raw peer: it does to a connection exactly what a test says, and keeps every byte it got."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Self
+
+from services.effects.keys import canonical
+
+
+class Wire:
+    """One connection, as the peer sees it."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self.got = bytearray()
+
+    async def request(self) -> bytes:
+        """The next request's bytes, head and body; empty when the caller hung up."""
+        start = len(self.got)
+        length: int | None = None
+        while length is None or len(self.got) - start < length:
+            chunk = await self._reader.read(65_536)
+            if not chunk:
+                break
+            self.got += chunk
+            head, end, _ = bytes(self.got[start:]).partition(b"\r\n\r\n")
+            if end:
+                length = len(head) + 4 + _content_length(head)
+        return bytes(self.got[start:])
+
+    async def say(self, *parts: bytes) -> None:
+        """Write something."""
+        for part in parts:
+            self._writer.write(part)
+            await self._writer.drain()
+
+    async def hung_up(self) -> None:
+        """Wait until the caller closes; whatever it still sends is kept."""
+        with suppress(ConnectionError):
+            while chunk := await self._reader.read(65_536):
+                self.got += chunk
+
+    async def idle(self, seconds: float) -> None:
+        """Let time pass: a slow peer is one of the faults."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await asyncio.Event().wait()
+
+    async def close(self) -> None:
+        """Close this side."""
+        self._writer.close()
+        with suppress(ConnectionError):
+            await self._writer.wait_closed()
+
+
+Script = Callable[[Wire], Awaitable[None]]
+
+
+class Peer:
+    """`async with Peer(script) as peer`: the script is played on each connection, then it is closed."""
+
+    def __init__(self, script: Script) -> None:
+        self._script = script
+        self._server: asyncio.Server | None = None
+        self._playing: set[asyncio.Task[None]] = set()
+        self.wires: list[Wire] = []
+        self.url = ""
+
+    @property
+    def got(self) -> bytes:
+        """Every byte that ever came."""
+        return b"".join(bytes(wire.got) for wire in self.wires)
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        return self
+
+    async def __aexit__(
+        self, _type: type[BaseException] | None, _value: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        if self._server is not None:
+            self._server.close()
+        for task in self._playing:
+            task.cancel()
+        await asyncio.gather(*self._playing, return_exceptions=True)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        if task is not None:
+            self._playing.add(task)
+            task.add_done_callback(self._playing.discard)
+        wire = Wire(reader, writer)
+        self.wires.append(wire)
+        try:
+            with suppress(ConnectionError, asyncio.CancelledError):
+                await self._script(wire)
+        finally:
+            with suppress(asyncio.CancelledError):
+                await wire.close()
+
+
+def http(status: int, body: bytes | dict[str, Any] = b"", *headers: str, reason: str = "Whatever") -> bytes:
+    """A whole response."""
+    content = body if isinstance(body, bytes) else canonical(body)
+    lines = [f"HTTP/1.1 {status} {reason}", f"Content-Length: {len(content)}", *headers]
+    return "\r\n".join([*lines, "", ""]).encode("latin-1") + content
+
+
+def problem(status: int, name: str, *headers: str, **members: Any) -> bytes:
+    """A problem document of ours."""
+    return http(status, {"type": f"/problems/{name}", "title": name, "status": status, **members}, *headers)
+
+
+def answering(*responses: bytes) -> Script:
+    """Read a request, answer it, and so on; then close."""
+
+    async def script(wire: Wire) -> None:
+        for response in responses:
+            if not await wire.request():
+                return
+            await wire.say(response)
+        await wire.hung_up()
+
+    return script
+
+
+def _content_length(head: bytes) -> int:
+    for line in head.split(b"\r\n"):
+        name, _, value = line.partition(b":")
+        if name.lower() == b"content-length":
+            return int(value)
+    return 0

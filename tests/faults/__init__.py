@@ -1,0 +1,1 @@
+"""Faults out of process: real servers, real workers, real signals."""

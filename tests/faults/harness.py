@@ -1,0 +1,387 @@
+"""What the fault tests stand on: real parts, one deployment to a case, and the books that a case must end with.
+
+- One Temporal server and one inventory serve the session. Each case has its own origin (hence its own task queue and
+  Schedule), tenant with 10 FILTER-A, journal file, and proxy between its workers and the inventory.
+- Workers are real processes. What is waited for is a condition, with a limit; nothing sleeps to meet a moment.
+- `Case.books` reads both halves and what passed between them, and refuses books whose halves disagree.
+"""
+
+import asyncio
+import itertools
+import os
+import shutil
+import signal
+import sqlite3
+import sys
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, closing, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import EventType, ResetReapplyExcludeType
+from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
+from temporalio.client import (
+    Client,
+    WorkflowExecutionDescription,
+    WorkflowExecutionStatus,
+    WorkflowFailureError,
+    WorkflowHandle,
+)
+from temporalio.service import RPCError
+from temporalio.worker import Interceptor
+
+from activities.inventory_client import InventoryClient
+from services.database import migrate, open_engine
+from services.drill.network_faults import Armed
+from services.drill.processes import Child, Processes, TemporalServer, free_port, wait_until
+from services.drill.proxy import FaultProxy
+from services.effects.keys import derive_key
+from services.incident_desk import Started, start_incident
+from services.incidents import Approval, Line, Reservation, Severity
+from services.incidents import Incident as IncidentLine
+from services.journal.store import Journal
+from services.temporal import add_search_attributes, ensure_schedule, schedule_id
+from services.worker import Parts, build
+from workflows.incident import Incident, IncidentResult
+
+COUNTERFOIL = str(Path(sys.executable).with_name("counterfoil"))
+SKU, STOCK, WANTED, NAME = "FILTER-A", 10, 2, "reserve-filter"
+TENANTS = 100
+# Far above what anything takes here, so that only what never comes is said to be missing.
+LIMIT_SECONDS = 40.0
+
+_numbers = itertools.count(1)
+
+
+def environment(**settings: str) -> dict[str, str]:
+    """This process's environment with exactly these settings of ours and of Temporal's."""
+    own = ("COUNTERFOIL_", "TEMPORAL_")
+    return {name: value for name, value in os.environ.items() if not name.startswith(own)} | settings
+
+
+class Inventory:
+    """The inventory's process: it may be killed and started again on the same database and port."""
+
+    def __init__(self, processes: Processes, folder: Path) -> None:
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        database = f"sqlite:///{folder / 'inventory.db'}"
+        migrate("inventory", database)
+        tokens = ",".join(f"tenant-{number}=token-{number}" for number in range(1, TENANTS + 1))
+        self.child = processes.add(
+            Child(
+                [COUNTERFOIL, "inventory", "--port", str(self.port), "--database-url", database],
+                name="The inventory",
+                log=folder / "inventory.log",
+                env=environment(COUNTERFOIL_INVENTORY_TOKENS=tokens),
+            )
+        )
+
+    async def start(self) -> None:
+        """Start it and wait until it answers."""
+        self.child.start()
+        await wait_until(self._answers, timeout_seconds=LIMIT_SECONDS, what="the inventory answers")
+
+    async def _answers(self) -> bool:
+        self.child.require_alive()
+        async with httpx.AsyncClient(base_url=self.url, trust_env=False) as http:
+            with suppress(httpx.TransportError):
+                return (await http.get("/readyz")).is_success
+        return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bench:
+    """What the cases of a session share."""
+
+    folder: Path
+    processes: Processes
+    temporal: TemporalServer
+    client: Client
+    inventory: Inventory
+
+
+@dataclass(frozen=True, kw_only=True)
+class Books:
+    """Both halves of everything a case did, and what passed between them.
+
+    Attributes:
+        available: units of FILTER-A.
+        receipts: the outcome of every receipt but the delivery's, in the order of their commits.
+        movements: the kind of every movement of FILTER-A but the delivery, in order.
+        posts: sends that the proxy saw.
+        effects: by name: the journal's state and how many attempts it has on record.
+    """
+
+    available: int
+    receipts: tuple[str, ...]
+    movements: tuple[str, ...]
+    posts: int
+    effects: Mapping[str, tuple[str, int]]
+
+
+@dataclass(kw_only=True)
+class Case:
+    """One deployment: its origin, tenant, journal, proxy and workers."""
+
+    origin: str
+    token: str
+    folder: Path
+    processes: Processes
+    temporal_address: str
+    client: Client
+    proxy: FaultProxy
+    journal: Journal  # for a look from outside
+    http: httpx.AsyncClient  # to the inventory itself, past the proxy
+    workers: list[Child] = field(default_factory=list)
+    _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+    @property
+    def journal_file(self) -> Path:
+        """The journal's SQLite file."""
+        return self.folder / "journal.db"
+
+    @asynccontextmanager
+    async def own_worker(self, *workflows: type, interceptors: Sequence[Interceptor] = ()) -> AsyncIterator[None]:
+        """A worker in this process, for an author's workflows and for tests that stand at the seams."""
+        provider = InventoryClient(self.proxy.url, self.token)
+        parts = Parts(journal=self.journal, provider=provider, origin=self.origin)
+        try:
+            async with build(self.client, parts, workflows=workflows, interceptors=interceptors):
+                yield
+        finally:
+            await provider.close()
+
+    async def worker(self) -> Child:
+        """A worker process, once it polls."""
+        child = self.start_worker()
+        await self.ready(child)
+        return child
+
+    def start_worker(self) -> Child:
+        """A worker process that has just been started."""
+        number = next(self._numbers)
+        child = self.processes.start(
+            [COUNTERFOIL, "worker"],
+            name=f"Worker {number} of {self.origin}",
+            log=self.folder / f"worker-{number}.log",
+            env=environment(
+                TEMPORAL_ADDRESS=self.temporal_address,
+                COUNTERFOIL_ORIGIN=self.origin,
+                COUNTERFOIL_JOURNAL_DATABASE_URL=f"sqlite:///{self.journal_file}",
+                COUNTERFOIL_INVENTORY_URL=self.proxy.url,
+                COUNTERFOIL_INVENTORY_TOKEN=self.token,
+            ),
+        )
+        self.workers.append(child)
+        return child
+
+    async def ready(self, *workers: Child) -> None:
+        """Wait until they poll."""
+
+        def polling() -> bool:
+            for child in workers:
+                child.require_alive()
+            return all("works for origin" in child.log.read_text() for child in workers)
+
+        await wait_until(polling, timeout_seconds=LIMIT_SECONDS, what="the workers poll")
+
+    def sender(self, key: str) -> Child:
+        """The worker whose mark is the key's newest."""
+        pid = self.journal.attempts(key)[-1].worker["pid"]
+        return next(child for child in self.workers if child.pid == pid)
+
+    def scope(self, number: int = 1) -> str:
+        """An incident's id: its workflow's, and the scope of its effects."""
+        return f"INC-{number}-{self.origin}"
+
+    def key(self, name: str = NAME, *, number: int = 1) -> str:
+        """The key of an effect, as anybody can derive it."""
+        return derive_key(self.origin, self.scope(number), name, 1)
+
+    def line(self, number: int = 1, *, quantity: int = WANTED, approval: Approval = Approval.AUTO) -> IncidentLine:
+        """An incident that wants filters."""
+        return IncidentLine(
+            id=self.scope(number),
+            title="Coolant filters are at end of life",
+            site="FRA2/B/R14-CDU",
+            severity=Severity.HIGH,
+            reported_at=datetime(2026, 11, 25, 16, 5, 52, tzinfo=UTC),
+            approval=approval,
+            effects=(Reservation(name=NAME, lines=(Line(sku=SKU, quantity=quantity),)),),
+        )
+
+    async def start(self, line: IncidentLine | None = None, *, replay: bool = False) -> Started:
+        """Hand an incident to Temporal as the command line does."""
+        return await start_incident(self.client, self.origin, self.journal, line or self.line(), replay=replay)
+
+    def handle(self, number: int = 1) -> WorkflowHandle[Incident, IncidentResult]:
+        """An incident's newest run."""
+        return self.client.get_workflow_handle_for(Incident.run, self.scope(number))
+
+    async def result(self, number: int = 1) -> IncidentResult:
+        """What the newest run answered."""
+        return await within(self.handle(number).result())
+
+    async def ends_cancelled(self, number: int = 1) -> None:
+        """Wait until the newest run has ended, and ended Cancelled."""
+        with pytest.raises(WorkflowFailureError):
+            await self.result(number)
+        assert (await self.describe(number)).status is WorkflowExecutionStatus.CANCELED
+
+    async def describe(self, number: int = 1) -> WorkflowExecutionDescription:
+        """The newest run as Temporal describes it."""
+        return await self.handle(number).describe()
+
+    async def reset(self, *, to_last: bool = False, forget_updates: bool = False, number: int = 1) -> None:
+        """Reset an incident to its first workflow task, or to its last."""
+        finished = [
+            event.event_id
+            async for event in self.handle(number).fetch_history_events()
+            if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
+        ]
+        exclude = [ResetReapplyExcludeType.RESET_REAPPLY_EXCLUDE_TYPE_UPDATE] if forget_updates else []
+        await self.client.workflow_service.reset_workflow_execution(
+            ResetWorkflowExecutionRequest(
+                namespace=self.client.namespace,
+                workflow_execution=WorkflowExecution(workflow_id=self.scope(number)),
+                reason="a fault test",
+                workflow_task_finish_event_id=finished[-1 if to_last else 0],
+                request_id=f"{self.origin}-{next(self._numbers)}",
+                reset_reapply_exclude_types=exclude,
+            )
+        )
+
+    async def settled(self, key: str | None = None) -> str:
+        """Wait until the journal has an effect in a terminal state; which one."""
+        wanted = key or self.key()
+
+        def terminal() -> str | None:
+            row = self.journal.effect(wanted)
+            return row.state.value if row is not None and row.state.terminal else None
+
+        return str(await wait_until(terminal, timeout_seconds=LIMIT_SECONDS, what=f"{wanted} is settled"))
+
+    async def receipt(self, key: str | None = None) -> dict[str, Any] | None:
+        """The provider's half of a key, if there is one."""
+        answer = await self.http.get(f"/v1/receipts/{key or self.key()}")
+        return None if answer.status_code == httpx.codes.NOT_FOUND else dict(answer.json())
+
+    async def books(self) -> Books:
+        """Read both halves; they must agree on every key."""
+        stock = (await self.http.get(f"/v1/stock/{SKU}")).raise_for_status().json()
+        assert stock["received"] == stock["available"] + stock["held"] + stock["consumed"] == STOCK
+        movements = (await self.http.get(f"/v1/ledger/{SKU}")).raise_for_status().json()["movements"]
+        feed = (await self.http.get("/v1/receipts", params={"limit": 1000})).raise_for_status().json()["receipts"]
+        receipts = [receipt for receipt in feed if receipt["kind"] != "inventory.deliver"]
+        rows = self.journal.effects()
+        theirs = {receipt["key"]: (receipt["receipt_id"], receipt["outcome"]) for receipt in receipts}
+        ours = {row.key: (row.receipt.receipt_id, row.state.value) for row in rows if row.receipt is not None}
+        assert ours == theirs
+        assert len(theirs) == len(receipts)
+        sent = {key for (key, method), count in self.proxy.requests.items() if method == "POST" and count}
+        assert sent <= {row.key for row in rows}
+        return Books(
+            available=stock["available"],
+            receipts=tuple(receipt["outcome"] for receipt in receipts),
+            movements=tuple(movement["kind"] for movement in movements[1:]),
+            posts=sum(count for (_, method), count in self.proxy.requests.items() if method == "POST"),
+            effects={row.name: (row.state.value, row.attempts) for row in rows},
+        )
+
+    def copy_journal(self, name: str) -> Path:
+        """An older copy in the making: the journal as it is now, by SQLite's backup API."""
+        copy = self.folder / name
+        _backup(self.journal_file, copy)
+        return copy
+
+    def put_back_journal(self, copy: Path) -> None:
+        """Put the journal back to an older copy."""
+        _backup(copy, self.journal_file)
+
+
+def committed(*, posts: int = 1, attempts: int = 1) -> Books:
+    """How every case ends whose one effect was wanted and done: once."""
+    return Books(
+        available=STOCK - WANTED,
+        receipts=("committed",),
+        movements=("reserve",),
+        posts=posts,
+        effects={NAME: ("committed", attempts)},
+    )
+
+
+async def within(awaitable: Any, seconds: float = LIMIT_SECONDS) -> Any:
+    """Await it, within a limit."""
+    async with asyncio.timeout(seconds):
+        return await awaitable
+
+
+async def reached(armed: Armed) -> int | None:
+    """Wait until a fault took effect; the status of the response in hand, if there is one."""
+    event = await within(armed.reached())
+    status: int | None = event.status
+    return status
+
+
+def freeze(child: Child) -> None:
+    """Stop a process where it is; it keeps its connections and hears nothing."""
+    child.send_signal(signal.SIGSTOP)
+
+
+def thaw(child: Child) -> None:
+    """Let a frozen process go on."""
+    child.send_signal(signal.SIGCONT)
+
+
+@asynccontextmanager
+async def open_case(
+    bench: Bench, *, temporal: TemporalServer | None = None, inventory: Inventory | None = None
+) -> AsyncIterator[Case]:
+    """A deployment of its own, on the session's servers unless others are given."""
+    number = next(_numbers)
+    origin, token = f"fault-{number}", f"token-{number}"
+    server, provider = temporal or bench.temporal, inventory or bench.inventory
+    client = bench.client if temporal is None else await Client.connect(server.address)
+    folder = bench.folder / origin
+    folder.mkdir()
+    shutil.copyfile(bench.folder / "journal.db", folder / "journal.db")
+    engine = open_engine(f"sqlite:///{folder / 'journal.db'}")
+    await add_search_attributes(client)
+    await ensure_schedule(client, origin)
+    async with (
+        FaultProxy("127.0.0.1", provider.port) as proxy,
+        httpx.AsyncClient(
+            base_url=provider.url, headers={"Authorization": f"Bearer {token}"}, trust_env=False, timeout=LIMIT_SECONDS
+        ) as http,
+    ):
+        headers = {"Idempotency-Key": f"delivery-{origin:-<16}", "Effect-Not-After": "2099-01-01T00:00:00Z"}
+        delivery = {"sku": SKU, "quantity": STOCK}
+        (await http.post("/v1/deliveries", json=delivery, headers=headers)).raise_for_status()
+        with Processes(grace_seconds=0) as processes:  # nothing here needs a gentle end
+            yield Case(
+                origin=origin,
+                token=token,
+                folder=folder,
+                processes=processes,
+                temporal_address=server.address,
+                client=client,
+                proxy=proxy,
+                journal=Journal(engine, recorded_by="a fault test"),
+                http=http,
+            )
+            for fault in proxy.unfired:
+                raise AssertionError(f"{fault.fault} was planned and never fired")
+    engine.dispose()
+    with suppress(RPCError):
+        await client.get_schedule_handle(schedule_id(origin)).delete()
+
+
+def _backup(source: Path, target: Path) -> None:
+    with closing(sqlite3.connect(source)) as old, closing(sqlite3.connect(target)) as new:
+        old.backup(new)

@@ -1,0 +1,208 @@
+"""An author's own workflows: names, scopes, retried runs and changed builds."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError, WorkflowHandle
+from temporalio.common import RetryPolicy
+from temporalio.exceptions import ApplicationError
+from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
+
+from services.drill.network_faults import DelayRequest, WithholdResponse
+from services.drill.processes import wait_until
+from services.effects.keys import derive_key
+from services.effects.records import Outcome
+from services.effects.states import EffectState
+from services.temporal import task_queue
+from tests.faults.harness import LIMIT_SECONDS, NAME, STOCK, WANTED, Books, Case, committed, reached, within
+from tests.faults.workflows import FailingOrder, Order, OrderInput, OrderOfTheNextBuild
+from workflows import policies
+
+Handle = WorkflowHandle[Any, list[Outcome]]
+
+
+async def _order(
+    case: Case, workflow_id: str, *wanted: tuple[str, int], kind: Any = Order, scope: str = "", tries: int = 1
+) -> Handle:
+    handle: Handle = await case.client.start_workflow(
+        kind.run,
+        OrderInput(origin=case.origin, scope=scope or f"{workflow_id}-{case.origin}", wanted=list(wanted)),
+        id=f"{workflow_id}-{case.origin}",
+        task_queue=task_queue(case.origin),
+        task_timeout=policies.TASK_TIMEOUT,
+        retry_policy=RetryPolicy(maximum_attempts=tries),
+    )
+    return handle
+
+
+def _key(case: Case, scope: str, name: str = NAME) -> str:
+    return derive_key(case.origin, f"{scope}-{case.origin}", name, 1)
+
+
+async def _failure(handle: Handle) -> ApplicationError:
+    """Why a workflow failed."""
+    with pytest.raises(WorkflowFailureError) as caught:
+        await within(handle.result())
+    assert isinstance(caught.value.cause, ApplicationError)
+    return caught.value.cause
+
+
+async def test_a_name_used_twice_in_one_run_is_refused_and_its_first_effect_stands(case: Case) -> None:
+    """A16: the same payload in a loop is no exception; nothing is swallowed in silence."""
+    async with case.own_worker(Order):
+        failure = await _failure(await _order(case, "loop", (NAME, WANTED), (NAME, WANTED)))
+    assert failure.type == "NameUsedTwice"
+    assert NAME in failure.message
+    assert await case.books() == committed(posts=1, attempts=1)
+
+
+async def test_another_payload_in_the_same_scope_never_closes_a_live_key(case: Case) -> None:
+    """A18: the second workflow waits until the first one's effect is settled, and then fails with both payloads."""
+    key = _key(case, "first")
+    held = case.proxy.arm(key, DelayRequest())
+    async with case.own_worker(Order):
+        first = await _order(case, "first", (NAME, WANTED))
+        await reached(held)
+        second = await _order(case, "second", (NAME, 3), scope=f"first-{case.origin}")
+
+        async def watching() -> bool:
+            pending = await second.query("pending")
+            return bool(pending) and "another payload" in pending[0]["waiting"]
+
+        await wait_until(watching, timeout_seconds=LIMIT_SECONDS, what="the second workflow has been refused")
+        assert (await within(first.result()))[0].state == "committed"
+        await second.signal("wake")
+        failure = await _failure(second)
+    assert failure.type == "FingerprintMismatch"
+    assert ('"quantity":2' in failure.message, '"quantity":3' in failure.message) == (True, True)
+    held.release()
+    await within(held.done())
+    assert case.proxy.requests[None, "PUT"] == 0
+    assert await case.books() == committed(posts=2, attempts=2)
+
+
+async def test_a_cancel_of_another_payload_in_the_same_scope_never_gives_up_a_live_key(case: Case) -> None:
+    """A18, G7: the second workflow is cancelled while the first one's request is under way."""
+    key = _key(case, "first")
+    held = case.proxy.arm(key, DelayRequest())
+    async with case.own_worker(Order):
+        first = await _order(case, "first", (NAME, WANTED))
+        await reached(held)
+        second = await _order(case, "second", (NAME, 3), scope=f"first-{case.origin}")
+        await second.cancel()
+        assert (await within(first.result()))[0].state == "committed"
+        await second.signal("wake")
+        failure = await _failure(second)
+    assert failure.type == "FingerprintMismatch"
+    row = case.journal.effect(key)
+    assert row is not None
+    assert row.given_up is False
+    held.release()
+    await within(held.done())
+    assert case.proxy.requests[None, "PUT"] == 0
+    assert await case.books() == committed(posts=2, attempts=2)
+
+
+async def test_an_unknown_effect_holds_up_its_own_scope_and_nothing_else(case: Case) -> None:
+    """E22: another order for the same SKU goes through while the second effect of the first one is under way."""
+    unknown = _key(case, "waiting", "reserve-second")
+    held = case.proxy.arm(unknown, DelayRequest())
+    async with case.own_worker(Order):
+        waiting = await _order(case, "waiting", ("reserve-first", WANTED), ("reserve-second", WANTED))
+        await reached(held)
+        free = await _order(case, "free", ("reserve-third", WANTED), ("reserve-fourth", WANTED))
+        assert [outcome.state for outcome in await within(free.result())] == ["committed"] * 2
+        row = case.journal.effect(unknown)
+        assert row is not None
+        assert (row.state, row.attempts) == (EffectState.PENDING, 1)
+        assert (await waiting.describe()).status is WorkflowExecutionStatus.RUNNING
+        held.release()
+        assert [outcome.state for outcome in await within(waiting.result())] == ["committed"] * 2
+    assert await case.books() == Books(
+        available=STOCK - 4 * WANTED,
+        receipts=("committed",) * 4,
+        movements=("reserve",) * 4,
+        posts=4,
+        effects={f"reserve-{name}": ("committed", 1) for name in ("first", "second", "third", "fourth")},
+    )
+
+
+async def test_a_retried_workflow_gets_what_its_first_run_reserved(case: Case) -> None:
+    """E02: the step after the effect fails, Temporal starts a new run, and the journal answers."""
+    async with case.own_worker(FailingOrder):
+        handle = await _order(case, "failing", (NAME, WANTED), kind=FailingOrder, tries=2)
+        outcomes = await within(handle.result())
+    assert [(outcome.key, outcome.state, outcome.replayed) for outcome in outcomes] == [
+        (_key(case, "failing"), "committed", True)
+    ]
+    assert await case.books() == committed(posts=1, attempts=1)
+
+
+async def test_a_changed_build_asks_for_the_same_effect_under_the_same_key(case: Case) -> None:
+    """E13, E58, E59, I35: terminated, and run again by code in which another effect stands before it."""
+    key = _key(case, "order")
+    withheld = case.proxy.arm(key, WithholdResponse())
+    async with case.own_worker(Order):
+        handle = await _order(case, "order", (NAME, WANTED))
+        assert await reached(withheld) == 201
+        await handle.terminate("a fault test")
+        withheld.release()
+    async with case.own_worker(OrderOfTheNextBuild):
+        handle = await _order(case, "order", (NAME, WANTED), kind=OrderOfTheNextBuild)
+        outcomes = await within(handle.result())
+    spare = _key(case, "order", "reserve-inspection-spare")
+    assert [outcome.key for outcome in outcomes] == [spare, key]
+    assert [case.proxy.requests[each, "POST"] for each in (spare, key)] == [1, 1]
+    books = await case.books()
+    assert (books.available, books.movements) == (STOCK - WANTED - 1, ("reserve", "reserve"))
+
+
+class _HeldActivity(Interceptor):
+    """Holds the first try of a reservation before its first line."""
+
+    def __init__(self) -> None:
+        self.reached = asyncio.Event()
+        self.released = asyncio.Event()
+        self.answered = asyncio.Event()
+
+    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:  # noqa: A002
+        """Stand before every activity."""
+        gate = self
+
+        class Inbound(ActivityInboundInterceptor):
+            async def execute_activity(self, input: ExecuteActivityInput) -> Any:  # noqa: A002
+                if input.fn.__name__ != "reserve" or gate.reached.is_set():
+                    return await super().execute_activity(input)
+                gate.reached.set()
+                while not gate.released.is_set():  # a cancellation of the activity does not let it go
+                    try:
+                        await gate.released.wait()
+                    except asyncio.CancelledError:
+                        continue
+                try:
+                    return await super().execute_activity(input)
+                finally:
+                    gate.answered.set()
+
+        return Inbound(next)
+
+
+async def test_an_attempt_that_begins_after_its_workflow_gave_up_sends_nothing(case: Case) -> None:
+    """A24, A23: the row that `effects.settle` inserted answers the attempt that comes too late."""
+    gate = _HeldActivity()
+    async with case.own_worker(interceptors=[gate]):
+        await case.start()
+        await within(gate.reached.wait())
+        assert case.journal.effect(case.key()) is None
+        await case.handle().cancel()
+        assert await case.settled() == "voided"
+        gate.released.set()
+        await within(gate.answered.wait())
+        await case.ends_cancelled()
+    row = case.journal.effect(case.key())
+    assert row is not None
+    assert (row.born_by, row.given_up) == ("recovery", True)
+    assert await case.books() == Books(
+        available=STOCK, receipts=("voided",), movements=(), posts=0, effects={NAME: ("voided", 0)}
+    )

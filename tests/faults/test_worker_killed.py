@@ -1,0 +1,83 @@
+"""A worker dies between the inventory's commit and its observation."""
+
+import logging
+from datetime import UTC, datetime
+
+from services.drill.network_faults import DelayRequest, WithholdResponse
+from services.effects.states import EffectState
+from tests.faults.harness import NAME, Case, committed, reached
+
+# A heartbeat time-out (1 s), a sticky queue's (0.3 s) and a task's (1 s), on a machine that is busy with other things.
+SETTLED_WITHIN_SECONDS = 15.0
+
+LOG = logging.getLogger(__name__)
+
+
+async def _die_after_the_commit(case: Case) -> datetime:
+    """Run until the inventory has committed, and kill the worker before it hears so."""
+    withheld = case.proxy.arm(case.key(), WithholdResponse())
+    await case.start()
+    assert await reached(withheld) == 201
+    receipt = await case.receipt()
+    row = case.journal.effect(case.key())
+    assert receipt is not None
+    assert (receipt["outcome"], receipt["reservation_id"]) == ("committed", "reservation-1")
+    assert row is not None
+    assert (row.state, row.attempts) == (EffectState.PENDING, 1)
+    case.sender(case.key()).kill()
+    return datetime.now(UTC)
+
+
+async def _ends_matched(case: Case, killed_at: datetime) -> float:
+    """The pending intent is matched to its receipt; the seconds since the kill."""
+    result = await case.result()
+    outcome = result.outcomes[0]
+    assert (result.status, outcome.state, outcome.reservation_id) == ("done", "committed", "reservation-1")
+    assert await case.books() == committed(posts=1, attempts=1)
+    row = case.journal.effect(case.key())
+    assert row is not None
+    assert row.settled_at is not None
+    sources = [entry.body["source"] for entry in case.journal.entries(case.key()) if entry.kind == "observation"]
+    assert sources == ["look_up"]  # the send itself was never heard of
+    return (row.settled_at - killed_at).total_seconds()
+
+
+async def test_a_worker_killed_after_the_commit_is_followed_by_a_look_up_and_no_second_send(
+    case: Case,
+) -> None:
+    """The story (E10, E28, E31, E64): ten units become eight, not six."""
+    await case.worker()
+    killed_at = await _die_after_the_commit(case)
+    restarted_at = datetime.now(UTC)
+    await case.worker()
+    started_seconds = (datetime.now(UTC) - restarted_at).total_seconds()
+    seconds = await _ends_matched(case, killed_at)
+    LOG.info("killed to settled: %.2f s, of which %.2f s to start a worker", seconds, started_seconds)
+    assert seconds < SETTLED_WITHIN_SECONDS
+
+
+async def test_a_standby_worker_settles_what_the_killed_one_had_committed(case: Case) -> None:
+    """E10, E11, E64: nobody starts anything; the other worker finds the receipt."""
+    one, other = case.start_worker(), case.start_worker()
+    await case.ready(one, other)
+    killed_at = await _die_after_the_commit(case)
+    assert sorted([one.alive, other.alive]) == [False, True]
+    seconds = await _ends_matched(case, killed_at)
+    LOG.info("killed to settled by a standby: %.2f s", seconds)
+    assert seconds < SETTLED_WITHIN_SECONDS
+
+
+async def test_a_worker_killed_before_its_request_arrives_leaves_one_effect(case: Case) -> None:
+    """E10, E13: the second worker sends the same key; the first one's packet comes late and meets a replay."""
+    held = case.proxy.arm(case.key(), DelayRequest())
+    await case.worker()
+    await case.start()
+    await reached(held)
+    case.sender(case.key()).kill()
+    await case.worker()
+    assert (await case.result()).status == "done"
+    held.release()
+    await held.done()
+    assert await case.books() == committed(posts=2, attempts=2)
+    assert {key for key, method in case.proxy.requests if method == "POST"} == {case.key()}
+    assert [outcome.name for outcome in (await case.result()).outcomes] == [NAME]

@@ -1,0 +1,1 @@
+"""Recorded histories, and the program that records them."""

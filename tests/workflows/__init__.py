@@ -1,0 +1,1 @@
+"""Tests of the workflows: purity, policies, perform under a real server, replay."""
