@@ -15,7 +15,7 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 
 from services.incidents import Approval as ApprovalRule
 from services.incidents import Incident as IncidentLine
-from services.journal.store import Journal
+from services.journal.reads import JournalReads
 from services.temporal import task_queue
 from workflows import policies
 from workflows.incident import Approval, ApprovalAnswer, Incident, IncidentInput, Parts
@@ -42,7 +42,7 @@ class Started:
 
 
 async def start_incident(
-    client: Client, origin: str, journal: Journal, line: IncidentLine, *, replay: bool = False
+    client: Client, origin: str, journal: JournalReads, line: IncidentLine, *, replay: bool = False
 ) -> Started:
     """Start one incident, or say what there is under its id already.
 

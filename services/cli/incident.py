@@ -9,12 +9,12 @@ import click
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowFailureError, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
+from services.cli.opening import open_journal
 from services.cli.output import CommandError, ExitCode, Group, Output, finish, pass_output
 from services.incident_desk import NotConfirmed, Refused, Started, approve_incident, start_incident, when
 from services.incidents import Incident as IncidentLine
 from services.incidents import read_incidents
-from services.journal.opening import open_journal
-from services.journal.store import Journal
+from services.journal.reads import JournalReads
 from services.settings import JournalSettings, OriginSettings
 from services.temporal import connect
 from workflows.incident import Approval, ApprovalAnswer, Incident, IncidentResult
@@ -41,7 +41,7 @@ def start(output: Output, file: BinaryIO, *, replay: bool, wait_seconds: float) 
     for problem in problems:
         output.note(str(problem))
     origin = OriginSettings.read().origin
-    with open_journal(JournalSettings.read().journal_database_url.get_secret_value(), who="incident start") as journal:
+    with open_journal(JournalSettings.read()) as journal:
         started, ended = asyncio.run(_start_all(incidents, origin, journal, output, replay=replay, wait=wait_seconds))
     refused = [one for one in started if one.what == "refused"]
     document = {
@@ -62,7 +62,7 @@ def start(output: Output, file: BinaryIO, *, replay: bool, wait_seconds: float) 
 
 
 async def _start_all(
-    incidents: Sequence[IncidentLine], origin: str, journal: Journal, output: Output, *, replay: bool, wait: float
+    incidents: Sequence[IncidentLine], origin: str, journal: JournalReads, output: Output, *, replay: bool, wait: float
 ) -> tuple[list[Started], dict[str, dict[str, Any]]]:
     client = await connect()
     started = []
@@ -182,7 +182,7 @@ def show(output: Output, incident_id: str) -> None:
     """
     origin = OriginSettings.read().origin
     described, result = asyncio.run(_describe(incident_id))
-    with open_journal(JournalSettings.read().journal_database_url.get_secret_value(), who="incident show") as journal:
+    with open_journal(JournalSettings.read()) as journal:
         decisions = journal.decisions(origin=origin, scope=incident_id)
         effects = [row for row in journal.effects(scope=incident_id) if row.origin == origin]
     if described is None and not decisions and not effects:
