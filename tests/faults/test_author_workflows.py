@@ -15,7 +15,9 @@ from services.effects.keys import derive_key
 from services.effects.records import Outcome
 from services.effects.states import EffectState
 from services.temporal import task_queue
-from tests.faults.harness import LIMIT_SECONDS, NAME, STOCK, WANTED, Books, Case, committed, reached, within
+from tests.faults.books import NAME, STOCK, WANTED, Books, committed
+from tests.faults.harness import Case, reached, within
+from tests.faults.servers import LIMIT_SECONDS
 from tests.faults.workflows import FailingOrder, Order, OrderInput, OrderOfTheNextBuild
 from workflows import policies
 

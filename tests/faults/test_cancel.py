@@ -6,18 +6,9 @@ from services.drill.network_faults import Armed, DelayRequest, Fault, WithholdRe
 from services.drill.processes import Child, wait_until
 from services.effects.keys import derive_key, release_name
 from services.effects.states import EffectState
-from tests.faults.harness import (
-    LIMIT_SECONDS,
-    NAME,
-    SKU,
-    STOCK,
-    Books,
-    Case,
-    freeze,
-    reached,
-    thaw,
-    within,
-)
+from tests.faults.books import NAME, SKU, STOCK, Books
+from tests.faults.harness import Case, freeze, reached, thaw, within
+from tests.faults.servers import LIMIT_SECONDS
 
 RELEASE = release_name(NAME, 1)
 

@@ -10,21 +10,9 @@ from temporalio.service import RPCError
 from services.drill.network_faults import DelayRequest, WithholdResponse
 from services.drill.processes import Processes, wait_until
 from services.effects.states import EffectState
-from tests.faults.harness import (
-    LIMIT_SECONDS,
-    NAME,
-    STOCK,
-    WANTED,
-    Bench,
-    Books,
-    Case,
-    Inventory,
-    committed,
-    freeze,
-    open_case,
-    reached,
-    within,
-)
+from tests.faults.books import NAME, STOCK, WANTED, Books, committed
+from tests.faults.harness import Case, freeze, open_case, reached, within
+from tests.faults.servers import LIMIT_SECONDS, Bench, Inventory
 
 PENDING = "PendingEffects > 0 AND ExecutionStatus = 'Running'"
 
