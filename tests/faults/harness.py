@@ -33,6 +33,7 @@ from temporalio.client import (
 from temporalio.service import RPCError
 from temporalio.worker import Interceptor
 
+from activities.contracts import SEND_DEADLINE_SECONDS
 from activities.inventory_client import InventoryClient
 from services.database import open_engine
 from services.drill.network_faults import Armed
@@ -74,9 +75,14 @@ class Case:
         return self.folder / "journal.db"
 
     @asynccontextmanager
-    async def own_worker(self, *workflows: type, interceptors: Sequence[Interceptor] = ()) -> AsyncIterator[None]:
+    async def own_worker(
+        self,
+        *workflows: type,
+        interceptors: Sequence[Interceptor] = (),
+        send_deadline_seconds: float = SEND_DEADLINE_SECONDS,
+    ) -> AsyncIterator[None]:
         """A worker in this process, for an author's workflows and for tests that stand at the seams."""
-        provider = InventoryClient(self.proxy.url, self.token)
+        provider = InventoryClient(self.proxy.url, self.token, deadline_seconds=send_deadline_seconds)
         parts = Parts(journal=self.journal, provider=provider, origin=self.origin)
         try:
             async with build(self.client, parts, workflows=workflows, interceptors=interceptors):
