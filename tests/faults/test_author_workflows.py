@@ -23,6 +23,8 @@ from tests.faults.servers import LIMIT_SECONDS
 from tests.faults.workflows import FailingOrder, Order, OrderInput, OrderOfTheNextBuild
 from workflows import policies
 
+pytestmark = pytest.mark.temporal
+
 # A request that a test holds stays one attempt for so long: only an activity's start-to-close (12 s) is longer.
 HELD_SECONDS = 11.0
 

@@ -1,5 +1,6 @@
 """A cancel that arrives while an attempt is frozen and the retries cannot ask the provider."""
 
+import pytest
 from temporalio.client import WorkflowExecutionStatus
 
 from services.drill.network_faults import Armed, DelayRequest, Fault, WithholdResponse
@@ -10,6 +11,8 @@ from tests.faults.books import NAME, SKU, STOCK, Books
 from tests.faults.harness import Case, freeze, reached, thaw, within
 from tests.faults.servers import LIMIT_SECONDS
 from workflows import search_attributes
+
+pytestmark = pytest.mark.temporal
 
 RELEASE = release_name(NAME, 1)
 

@@ -3,6 +3,7 @@
 import base64
 from contextlib import suppress
 
+import pytest
 from temporalio.client import WorkflowExecutionStatus
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
@@ -13,6 +14,8 @@ from services.effects.states import EffectState
 from tests.faults.books import NAME, STOCK, WANTED, Books, committed
 from tests.faults.harness import Case, freeze, open_case, reached, within
 from tests.faults.servers import LIMIT_SECONDS, Bench, Inventory
+
+pytestmark = pytest.mark.temporal
 
 PENDING = "PendingEffects > 0 AND ExecutionStatus = 'Running'"
 

@@ -2,6 +2,7 @@
 
 import asyncio
 
+import pytest
 from temporalio.client import Client, WorkflowExecutionStatus
 
 from services.drill.network_faults import DelayRequest, WithholdResponse
@@ -12,6 +13,8 @@ from tests.faults.books import committed
 from tests.faults.harness import Case, reached, within
 from tests.faults.servers import LIMIT_SECONDS
 from workflows.incident import Approval
+
+pytestmark = pytest.mark.temporal
 
 
 async def _answers_the_same(case: Case, receipt: dict[str, object] | None, *, replayed: bool) -> None:

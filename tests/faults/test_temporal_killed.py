@@ -1,10 +1,14 @@
 """The Temporal server dies in mid-flight and comes back on the same file, or on an empty one."""
 
+import pytest
+
 from services.drill.network_faults import DelayRequest, WithholdResponse
 from services.drill.processes import Processes, TemporalServer
 from tests.faults.books import STOCK, WANTED, committed
 from tests.faults.harness import Case, open_case, reached, within
 from tests.faults.servers import Bench
+
+pytestmark = pytest.mark.temporal
 
 
 async def test_incidents_go_on_after_the_server_was_killed_and_nothing_is_done_twice(bench: Bench) -> None:

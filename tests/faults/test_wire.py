@@ -3,6 +3,7 @@
 import asyncio
 import signal
 
+import pytest
 from temporalio.api.enums.v1 import EventType
 
 from activities.contracts import SEND_DEADLINE_SECONDS
@@ -11,6 +12,8 @@ from services.effects.records import Seen
 from tests.faults.books import committed
 from tests.faults.harness import Case, reached
 from workflows.policies import DRAIN
+
+pytestmark = pytest.mark.temporal
 
 
 async def _ends_done(case: Case) -> None:

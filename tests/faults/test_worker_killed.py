@@ -5,11 +5,15 @@ import logging
 import signal
 from datetime import UTC, datetime
 
+import pytest
+
 from services.drill.network_faults import DelayRequest, WithholdResponse
 from services.effects.states import EffectState
 from tests.faults.books import NAME, committed
 from tests.faults.harness import Case, freeze, reached, thaw, within
 from tests.faults.servers import LIMIT_SECONDS
+
+pytestmark = pytest.mark.temporal
 
 # A heartbeat time-out (1 s), a sticky queue's (0.3 s) and a task's (1 s), on a machine that is busy with other things.
 SETTLED_WITHIN_SECONDS = 15.0
