@@ -12,6 +12,7 @@ Test vectors, repeated in docs/design.md:
 """
 
 import base64
+import functools
 import hashlib
 import re
 from collections.abc import Mapping
@@ -94,13 +95,18 @@ def derive_key(origin: str, scope: str, name: str, generation: int) -> str:
     Raises:
         InvalidEffect: one of them is not usable.
     """
+    return f"cf1-{_identity(origin, scope, name)}-g{check_generation(generation)}"
+
+
+@functools.lru_cache(maxsize=4096)  # a workflow shows its keys at every step: with many effects that was its replay
+def _identity(origin: str, scope: str, name: str) -> str:
     identity = {
         "name": check_text("name", name),
         "origin": check_text("origin", origin),
         "scope": check_text("scope", scope),
     }
     digest = hashlib.sha256(canonical(identity)).digest()[:KEY_BYTES]
-    return f"cf1-{base64.b32encode(digest).decode().lower()}-g{check_generation(generation)}"
+    return base64.b32encode(digest).decode().lower()
 
 
 def former_keys(origin: str, scope: str, name: str, generation: int) -> tuple[str, ...]:
