@@ -69,10 +69,15 @@ class StandingDecision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageRequest:
-    """One page of the sweep, by key."""
+    """One page of the sweep, by key.
+
+    Attributes:
+        limit: so few that a page comes to its end within its activity's start-to-close, with each of the provider's
+            answers at its own limit: else a silent provider keeps the sweep on its first page.
+    """
 
     after_key: str = ""
-    limit: int = 200
+    limit: int = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -50,9 +50,12 @@ def owned(
 ) -> bool:
     """Whether a live attempt may be at work on a row: its newest mark is fresh and its worker not provably dead.
 
-    Ownership is politeness: what is safe is decided by the provider's unique key and void.
+    Ownership is politeness, and lasts seconds whatever the clocks say: safety comes from the unique key and void.
     """
     if not attempts or attempts[-1].seen is not None:
         return False
     newest = attempts[-1]
-    return now < newest.marked_at + send_deadline + OWNERSHIP_SLACK and not provably_dead(newest.worker)
+    owned_for = send_deadline + OWNERSHIP_SLACK
+    # A mark from the future is another clock's, or one from before this clock was put back: it says nothing of now.
+    fresh = abs(now - newest.marked_at) < owned_for
+    return fresh and not provably_dead(newest.worker)
