@@ -20,6 +20,10 @@ from services.journal.store import Begun, Journal, Observed
 
 # No effect of a busy or refusing provider is asked for more often than this.
 LEAST_PAUSE_SECONDS = 0.5
+# From this many marks on the pause doubles, to a minute: all marks of a key are read for each of its decisions, under
+# SQLite's one write lock, and two of them a second for a day would leave no room for anybody else.
+PATIENT_MARKS = 10
+LONGEST_PAUSE_SECONDS = 60.0
 
 
 class Attempts:
@@ -83,6 +87,12 @@ class Attempts:
         return Standing(key=row.key, state=row.state, outcome=outcome, waiting="" if outcome else waiting)
 
 
+def least_pause(marks: int) -> float:
+    """How long an effect with so many marks waits before the next, whatever the provider asks for."""
+    doublings = min(max(0, marks - PATIENT_MARKS), 10)
+    return min(LEAST_PAUSE_SECONDS * 2.0**doublings, LONGEST_PAUSE_SECONDS)
+
+
 def raise_if_retryable(observed: Observed, answer: Answer) -> None:
     """Ask Temporal for another try where the answer was no conclusion."""
     if observed.row.state is not EffectState.PENDING or observed.settlement.next is not Next.LOOK_UP:
@@ -97,7 +107,7 @@ def raise_if_retryable(observed: Observed, answer: Answer) -> None:
         case Seen.NOT_SENT:
             raise NotSent(f"{key}: this attempt sent nothing ({answer.reason}). The same key is tried again.")
         case Seen.BUSY | Seen.CREDENTIALS_REFUSED:
-            pause = max(answer.retry_after_seconds or 0.0, LEAST_PAUSE_SECONDS)
+            pause = max(answer.retry_after_seconds or 0.0, least_pause(observed.row.attempts))
             raise HeldBack(
                 f"{key}: the inventory did nothing ({answer.reason}). The same key is tried again.",
                 retry_after_seconds=pause,

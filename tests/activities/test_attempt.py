@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from activities.attempt import LEAST_PAUSE_SECONDS
+from activities.attempt import LEAST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, least_pause
 from services.effects.errors import FingerprintMismatch, HeldBack, NotSent, OutcomeUnknown, Retryable
 from services.effects.records import Answer, Intent, Mark, OutcomeState, Seen, Source
 from services.effects.states import EffectState
@@ -110,6 +110,20 @@ async def test_an_answer_that_is_no_conclusion_asks_for_another_try(
     standing = await bench.attempt(INTENT)
     assert bench.wire.requests == ["GET", "POST"]
     assert standing.outcome is not None
+
+
+async def test_a_provider_that_is_busy_all_day_leaves_room_in_the_journal(bench: Bench) -> None:
+    """G14: each mark of a key makes its next one dearer; so the pauses grow, and others can write."""
+    bench.pending(INTENT, marks=30)
+    bench.between.sends.append(instead(Seen.BUSY, retry_after_seconds=1.0))
+    with pytest.raises(HeldBack) as raised:
+        await bench.attempt(INTENT)
+    assert raised.value.retry_after_seconds == LONGEST_PAUSE_SECONDS
+    day, marks = timedelta(days=1).total_seconds(), 0
+    while day > 0:
+        marks += 1
+        day -= least_pause(marks)
+    assert marks < 1500
 
 
 @pytest.mark.parametrize("seen", [Seen.DEADLINE_REFUSED, Seen.REQUEST_REFUSED])
