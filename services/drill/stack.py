@@ -123,7 +123,12 @@ class Stack:
             await self.run("setup", "setup")
             await self.start_workers()
 
-        await asyncio.gather(set_up(), self.run("delivery", "inventory", "stock", *delivered))
+        async def deliver() -> None:
+            words = [word for sku, quantity in stock.items() for word in ("--deliver", f"{sku}={quantity}")]
+            if words:
+                await self.run("delivery", "inventory", "stock", *words)
+
+        await asyncio.gather(set_up(), deliver())
 
     async def start_workers(self) -> None:
         """Start every worker that has ended, and wait until all of them work.
