@@ -7,7 +7,8 @@ from temporalio.client import Client
 
 from services.database import migrate
 from services.drill.processes import Processes, TemporalServer
-from tests.faults.harness import Bench, Case, Inventory, open_case
+from tests.faults.harness import Case, open_case
+from tests.faults.servers import Bench, Inventory
 
 
 @pytest.fixture(scope="session")

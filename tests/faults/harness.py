@@ -3,17 +3,15 @@
 - One Temporal server and one inventory serve the session. Each case has its own origin (hence its own task queue and
   Schedule), tenant with 10 FILTER-A, journal file, and proxy between its workers and the inventory.
 - Workers are real processes. What is waited for is a condition, with a limit; nothing sleeps to meet a moment.
-- `Case.books` reads both halves and what passed between them, and refuses books whose halves disagree.
+- `Case.books` reads both halves and what passed between them, and refuses books whose halves disagree (`books.py`).
 """
 
 import asyncio
 import itertools
-import os
 import shutil
 import signal
 import sqlite3
-import sys
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -35,10 +33,11 @@ from temporalio.client import (
 from temporalio.service import RPCError
 from temporalio.worker import Interceptor
 
+from activities.contracts import SEND_DEADLINE_SECONDS
 from activities.inventory_client import InventoryClient
-from services.database import migrate, open_engine
+from services.database import open_engine
 from services.drill.network_faults import Armed
-from services.drill.processes import Child, Processes, TemporalServer, free_port, wait_until
+from services.drill.processes import Child, Processes, TemporalServer, wait_until
 from services.drill.proxy import FaultProxy
 from services.effects.keys import derive_key
 from services.incident_desk import Started, start_incident
@@ -47,82 +46,11 @@ from services.incidents import Incident as IncidentLine
 from services.journal.store import Journal
 from services.temporal import add_search_attributes, ensure_schedule, schedule_id
 from services.worker import Parts, build
+from tests.faults.books import NAME, SKU, STOCK, WANTED, Books, read_books
+from tests.faults.servers import COUNTERFOIL, LIMIT_SECONDS, Bench, Inventory, environment
 from workflows.incident import Incident, IncidentResult
 
-COUNTERFOIL = str(Path(sys.executable).with_name("counterfoil"))
-SKU, STOCK, WANTED, NAME = "FILTER-A", 10, 2, "reserve-filter"
-TENANTS = 100
-# Far above what anything takes here, so that only what never comes is said to be missing.
-LIMIT_SECONDS = 40.0
-
 _numbers = itertools.count(1)
-
-
-def environment(**settings: str) -> dict[str, str]:
-    """This process's environment with exactly these settings of ours and of Temporal's."""
-    own = ("COUNTERFOIL_", "TEMPORAL_")
-    return {name: value for name, value in os.environ.items() if not name.startswith(own)} | settings
-
-
-class Inventory:
-    """The inventory's process: it may be killed and started again on the same database and port."""
-
-    def __init__(self, processes: Processes, folder: Path) -> None:
-        self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
-        database = f"sqlite:///{folder / 'inventory.db'}"
-        migrate("inventory", database)
-        tokens = ",".join(f"tenant-{number}=token-{number}" for number in range(1, TENANTS + 1))
-        self.child = processes.add(
-            Child(
-                [COUNTERFOIL, "inventory", "--port", str(self.port), "--database-url", database],
-                name="The inventory",
-                log=folder / "inventory.log",
-                env=environment(COUNTERFOIL_INVENTORY_TOKENS=tokens),
-            )
-        )
-
-    async def start(self) -> None:
-        """Start it and wait until it answers."""
-        self.child.start()
-        await wait_until(self._answers, timeout_seconds=LIMIT_SECONDS, what="the inventory answers")
-
-    async def _answers(self) -> bool:
-        self.child.require_alive()
-        async with httpx.AsyncClient(base_url=self.url, trust_env=False) as http:
-            with suppress(httpx.TransportError):
-                return (await http.get("/readyz")).is_success
-        return False
-
-
-@dataclass(frozen=True, kw_only=True)
-class Bench:
-    """What the cases of a session share."""
-
-    folder: Path
-    processes: Processes
-    temporal: TemporalServer
-    client: Client
-    inventory: Inventory
-
-
-@dataclass(frozen=True, kw_only=True)
-class Books:
-    """Both halves of everything a case did, and what passed between them.
-
-    Attributes:
-        available: units of FILTER-A.
-        receipts: the outcome of every receipt but the delivery's, in the order of their commits.
-        movements: the kind of every movement of FILTER-A but the delivery, in order.
-        posts: sends that the proxy saw.
-        effects: by name: the journal's state and how many attempts it has on record.
-    """
-
-    available: int
-    receipts: tuple[str, ...]
-    movements: tuple[str, ...]
-    posts: int
-    effects: Mapping[str, tuple[str, int]]
 
 
 @dataclass(kw_only=True)
@@ -147,9 +75,14 @@ class Case:
         return self.folder / "journal.db"
 
     @asynccontextmanager
-    async def own_worker(self, *workflows: type, interceptors: Sequence[Interceptor] = ()) -> AsyncIterator[None]:
+    async def own_worker(
+        self,
+        *workflows: type,
+        interceptors: Sequence[Interceptor] = (),
+        send_deadline_seconds: float = SEND_DEADLINE_SECONDS,
+    ) -> AsyncIterator[None]:
         """A worker in this process, for an author's workflows and for tests that stand at the seams."""
-        provider = InventoryClient(self.proxy.url, self.token)
+        provider = InventoryClient(self.proxy.url, self.token, deadline_seconds=send_deadline_seconds)
         parts = Parts(journal=self.journal, provider=provider, origin=self.origin)
         try:
             async with build(self.client, parts, workflows=workflows, interceptors=interceptors):
@@ -226,7 +159,8 @@ class Case:
 
     async def result(self, number: int = 1) -> IncidentResult:
         """What the newest run answered."""
-        return await within(self.handle(number).result())
+        result: IncidentResult = await within(self.handle(number).result())
+        return result
 
     async def ends_cancelled(self, number: int = 1) -> None:
         """Wait until the newest run has ended, and ended Cancelled."""
@@ -237,6 +171,13 @@ class Case:
     async def describe(self, number: int = 1) -> WorkflowExecutionDescription:
         """The newest run as Temporal describes it."""
         return await self.handle(number).describe()
+
+    async def move_to(self, server: TemporalServer) -> None:
+        """Work with another Temporal server from now on, one that knows nothing of this deployment."""
+        self.client = await Client.connect(server.address)
+        self.temporal_address = server.address
+        await add_search_attributes(self.client)
+        await ensure_schedule(self.client, self.origin)
 
     async def reset(self, *, to_last: bool = False, forget_updates: bool = False, number: int = 1) -> None:
         """Reset an incident to its first workflow task, or to its last."""
@@ -273,26 +214,8 @@ class Case:
         return None if answer.status_code == httpx.codes.NOT_FOUND else dict(answer.json())
 
     async def books(self) -> Books:
-        """Read both halves; they must agree on every key."""
-        stock = (await self.http.get(f"/v1/stock/{SKU}")).raise_for_status().json()
-        assert stock["received"] == stock["available"] + stock["held"] + stock["consumed"] == STOCK
-        movements = (await self.http.get(f"/v1/ledger/{SKU}")).raise_for_status().json()["movements"]
-        feed = (await self.http.get("/v1/receipts", params={"limit": 1000})).raise_for_status().json()["receipts"]
-        receipts = [receipt for receipt in feed if receipt["kind"] != "inventory.deliver"]
-        rows = self.journal.effects()
-        theirs = {receipt["key"]: (receipt["receipt_id"], receipt["outcome"]) for receipt in receipts}
-        ours = {row.key: (row.receipt.receipt_id, row.state.value) for row in rows if row.receipt is not None}
-        assert ours == theirs
-        assert len(theirs) == len(receipts)
-        sent = {key for (key, method), count in self.proxy.requests.items() if method == "POST" and count}
-        assert sent <= {row.key for row in rows}
-        return Books(
-            available=stock["available"],
-            receipts=tuple(receipt["outcome"] for receipt in receipts),
-            movements=tuple(movement["kind"] for movement in movements[1:]),
-            posts=sum(count for (_, method), count in self.proxy.requests.items() if method == "POST"),
-            effects={row.name: (row.state.value, row.attempts) for row in rows},
-        )
+        """Both halves as they stand."""
+        return await read_books(self.http, self.journal, self.proxy)
 
     def copy_journal(self, name: str) -> Path:
         """An older copy in the making: the journal as it is now, by SQLite's backup API."""
@@ -303,17 +226,6 @@ class Case:
     def put_back_journal(self, copy: Path) -> None:
         """Put the journal back to an older copy."""
         _backup(copy, self.journal_file)
-
-
-def committed(*, posts: int = 1, attempts: int = 1) -> Books:
-    """How every case ends whose one effect was wanted and done: once."""
-    return Books(
-        available=STOCK - WANTED,
-        receipts=("committed",),
-        movements=("reserve",),
-        posts=posts,
-        effects={NAME: ("committed", attempts)},
-    )
 
 
 async def within(awaitable: Any, seconds: float = LIMIT_SECONDS) -> Any:

@@ -2,9 +2,14 @@
 
 import asyncio
 
+import pytest
+
 from services.drill.network_faults import WithholdResponse
 from services.effects.states import EffectState
-from tests.faults.harness import Books, Case, committed, reached
+from tests.faults.books import Books, committed
+from tests.faults.harness import Case, reached
+
+pytestmark = pytest.mark.temporal
 
 
 async def _finish(case: Case) -> None:

@@ -1,7 +1,12 @@
 """A first request that arrives after everything has been reconciled without it."""
 
+import pytest
+
 from services.drill.network_faults import Armed, DelayRequest, Moment
-from tests.faults.harness import NAME, STOCK, Books, Case, committed, reached, within
+from tests.faults.books import NAME, STOCK, Books, committed
+from tests.faults.harness import Case, reached, within
+
+pytestmark = pytest.mark.temporal
 
 
 async def _delivered_late(case: Case, held: Armed) -> int | None:

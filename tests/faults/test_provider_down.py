@@ -3,6 +3,7 @@
 import base64
 from contextlib import suppress
 
+import pytest
 from temporalio.client import WorkflowExecutionStatus
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
@@ -10,21 +11,11 @@ from temporalio.service import RPCError
 from services.drill.network_faults import DelayRequest, WithholdResponse
 from services.drill.processes import Processes, wait_until
 from services.effects.states import EffectState
-from tests.faults.harness import (
-    LIMIT_SECONDS,
-    NAME,
-    STOCK,
-    WANTED,
-    Bench,
-    Books,
-    Case,
-    Inventory,
-    committed,
-    freeze,
-    open_case,
-    reached,
-    within,
-)
+from tests.faults.books import NAME, STOCK, WANTED, Books, committed
+from tests.faults.harness import Case, freeze, open_case, reached, within
+from tests.faults.servers import LIMIT_SECONDS, Bench, Inventory
+
+pytestmark = pytest.mark.temporal
 
 PENDING = "PendingEffects > 0 AND ExecutionStatus = 'Running'"
 

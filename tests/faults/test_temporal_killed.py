@@ -1,8 +1,14 @@
-"""The Temporal server dies in mid-flight and comes back on the same file."""
+"""The Temporal server dies in mid-flight and comes back on the same file, or on an empty one."""
+
+import pytest
 
 from services.drill.network_faults import DelayRequest, WithholdResponse
 from services.drill.processes import Processes, TemporalServer
-from tests.faults.harness import STOCK, WANTED, Bench, open_case, reached, within
+from tests.faults.books import STOCK, WANTED, committed
+from tests.faults.harness import Case, open_case, reached, within
+from tests.faults.servers import Bench
+
+pytestmark = pytest.mark.temporal
 
 
 async def test_incidents_go_on_after_the_server_was_killed_and_nothing_is_done_twice(bench: Bench) -> None:
@@ -37,3 +43,48 @@ async def test_incidents_go_on_after_the_server_was_killed_and_nothing_is_done_t
             )
             assert [case.proxy.requests[key, "POST"] for key in (unheard, coming)] == [1, 2]
             assert [len(case.journal.attempts(key)) for key in (unheard, coming)] == [1, 2]
+
+
+async def test_a_temporal_that_has_lost_everything_is_told_the_old_outcome_by_the_journal(
+    bench: Bench, case: Case
+) -> None:
+    """A12, E04, G2: another matter under the old id is refused; the same matter is a replay and moves nothing."""
+    worker = await case.worker()
+    await case.start()
+    await case.result()
+    worker.kill()
+    receipt = await case.receipt()
+    folder = bench.folder / "temporal-empty"
+    folder.mkdir()
+    with Processes() as processes:
+        empty = TemporalServer(processes, database=folder / "temporal.db", log=folder / "temporal.log")
+        await empty.start()
+        await case.move_to(empty)
+        assert (await case.start(case.line(quantity=3))).what == "refused"
+        again = await case.start()
+        assert (again.what, again.detail[:9]) == ("replay", "replay of")
+        await case.worker()
+        outcome = (await case.result()).outcomes[0]
+        assert (outcome.key, outcome.state, outcome.replayed) == (case.key(), "committed", True)
+        assert outcome.receipt == receipt
+        assert await case.books() == committed(posts=1, attempts=1)
+
+
+async def test_a_temporal_that_has_lost_a_workflow_over_an_unknown_effect_leaves_it_to_the_sweep(
+    bench: Bench, case: Case
+) -> None:
+    """E04, A01: nobody knows the workflow any more; the journal's row is matched all the same."""
+    withheld = case.proxy.arm(case.key(), WithholdResponse())
+    worker = await case.worker()
+    await case.start()
+    assert await reached(withheld) == 201
+    worker.kill()
+    folder = bench.folder / "temporal-forgetful"
+    folder.mkdir()
+    with Processes() as processes:
+        empty = TemporalServer(processes, database=folder / "temporal.db", log=folder / "temporal.log")
+        await empty.start()
+        await case.move_to(empty)
+        await case.worker()
+        assert await case.settled() == "committed"
+        assert await case.books() == committed(posts=1, attempts=1)

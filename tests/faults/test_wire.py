@@ -3,13 +3,17 @@
 import asyncio
 import signal
 
+import pytest
 from temporalio.api.enums.v1 import EventType
 
 from activities.contracts import SEND_DEADLINE_SECONDS
 from services.drill.network_faults import DropRequest, DuplicateRequest, LoseResponse, Moment, WithholdResponse
 from services.effects.records import Seen
-from tests.faults.harness import Case, committed, reached
+from tests.faults.books import committed
+from tests.faults.harness import Case, reached
 from workflows.policies import DRAIN
+
+pytestmark = pytest.mark.temporal
 
 
 async def _ends_done(case: Case) -> None:

@@ -1,11 +1,19 @@
-"""A worker dies between the inventory's commit and its observation."""
+"""A worker dies, or freezes, between its mark and its observation."""
 
+import asyncio
 import logging
+import signal
 from datetime import UTC, datetime
+
+import pytest
 
 from services.drill.network_faults import DelayRequest, WithholdResponse
 from services.effects.states import EffectState
-from tests.faults.harness import NAME, Case, committed, reached
+from tests.faults.books import NAME, committed
+from tests.faults.harness import Case, freeze, reached, thaw, within
+from tests.faults.servers import LIMIT_SECONDS
+
+pytestmark = pytest.mark.temporal
 
 # A heartbeat time-out (1 s), a sticky queue's (0.3 s) and a task's (1 s), on a machine that is busy with other things.
 SETTLED_WITHIN_SECONDS = 15.0
@@ -81,3 +89,31 @@ async def test_a_worker_killed_before_its_request_arrives_leaves_one_effect(case
     assert await case.books() == committed(posts=2, attempts=2)
     assert {key for key, method in case.proxy.requests if method == "POST"} == {case.key()}
     assert [outcome.name for outcome in (await case.result()).outcomes] == [NAME]
+
+
+async def test_a_frozen_worker_that_wakes_after_everything_was_settled_changes_nothing(case: Case) -> None:
+    """E11, E19, E62, A23: alive and silent; the other one sends the same key, and the sleeper's own packet is late."""
+    held = case.proxy.arm(case.key(), DelayRequest())
+    one, other = case.start_worker(), case.start_worker()
+    await case.ready(one, other)
+    await case.start()
+    await reached(held)
+    frozen = case.sender(case.key())
+    freeze(frozen)
+    assert await case.settled() == "committed"
+    assert case.sender(case.key()) is not frozen
+    books = await case.books()
+    assert books == committed(posts=2, attempts=2)
+    entries = len(case.journal.entries(case.key()))
+    held.release()
+    await within(held.done())
+    thaw(frozen)
+    assert (await case.result()).status == "done"
+    frozen.send_signal(signal.SIGTERM)
+    assert await asyncio.to_thread(frozen.wait, LIMIT_SECONDS) == 0  # it has said all that it had to say
+    assert await case.books() == books
+    late = [entry.kind for entry in case.journal.entries(case.key())[entries:]]
+    assert late in ([], ["observation"])  # it agrees with what is settled
+    row = case.journal.effect(case.key())
+    assert row is not None
+    assert row.alarmed is False

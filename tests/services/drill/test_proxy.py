@@ -187,7 +187,7 @@ async def test_a_delayed_request_is_not_delivered_before_its_release(
 async def test_a_delayed_request_is_delivered_though_its_client_has_gone(
     proxy: FaultProxy, provider: Provider, client: httpx.AsyncClient
 ) -> None:
-    """The late packet: the effect happens and nobody hears of it."""
+    """The late packet: the effect happens and nobody hears of it but the log, which says how it was answered."""
     armed = proxy.arm(KEY, DelayRequest())
     task = asyncio.create_task(reserve(client))
     await armed.reached()
@@ -198,6 +198,7 @@ async def test_a_delayed_request_is_delivered_though_its_client_has_gone(
     await armed.done()
     assert [key for key, _ in provider.effects] == [KEY]
     assert Moment.ANSWERED not in [event.moment for event in proxy.events]
+    assert [event.status for event in proxy.events if event.moment is Moment.FORWARDED] == [201]
 
 
 async def test_a_delayed_request_outlives_an_outage(
