@@ -115,7 +115,6 @@ class Stack:
             ProcessError: a part did not start.
         """
         await asyncio.gather(self._start_temporal(), self._start_stores())
-        delivered = [word for sku, quantity in stock.items() for word in ("--deliver", f"{sku}={quantity}")]
         for number in range(1, workers + 1):
             self.workers.append(self.command(f"worker {number}", "worker", inventory_url=self.proxy.url))
 
