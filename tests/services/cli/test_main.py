@@ -51,6 +51,15 @@ def test_help_lists_the_commands_and_imports_none_of_them() -> None:
     assert all(f"  {name} " in "\n".join(text) for name in COMMANDS)
 
 
+def test_a_program_that_used_temporal_ends_without_taking_the_interpreter_down() -> None:
+    """Its client's threads would abort the process; what was said is said."""
+    probe = "import atexit, sys, temporalio.client; atexit.register(print, 'taken down')\n"
+    probe += "from services.cli.main import main; sys.argv = ['counterfoil', 'no-such-command', '--json']; main()"
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "No such command" in json.loads(done.stdout)["error"]["message"]
+
+
 def test_the_inventory_does_not_import_temporal() -> None:
     """The remote starts without the engine."""
     probe = "import sys, services.cli.inventory; print('temporalio' in sys.modules)"
