@@ -1,5 +1,6 @@
 """`journal.record_decision`: the first decision stands, and asking records nothing."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -18,8 +19,8 @@ BOB = {"approved": "no", "by": "bob"}
 
 async def record(bench: Bench, origin: str = "demo", **changes: Any) -> StandingDecision | None:
     """Record or ask, inside an activity."""
-    request = DecisionRequest(
-        **{"origin": origin, "scope": "INC-1", "name": "approval", "decided_at": NOW, "body": ADA} | changes
+    request = replace(
+        DecisionRequest(origin=origin, scope="INC-1", name="approval", decided_at=NOW, body=ADA), **changes
     )
     activities = JournalActivities(bench.journal, "demo")
     standing: StandingDecision | None = await ActivityEnvironment().run(activities.record_decision, request)

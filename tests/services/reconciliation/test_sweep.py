@@ -133,7 +133,7 @@ async def test_two_sweeps_at_once_settle_each_effect_once(bench: Bench) -> None:
         bench.journal.give_up(intent, why="cancelled")
     bench.later(LONG_AGO)
     both = await asyncio.gather(swept(bench), swept(bench))
-    assert both == [{"looked_at": 12, "voided": 12}] * 2
+    assert list(both) == [{"looked_at": 12, "voided": 12}] * 2
     for intent in all_of_them:
         entries = bench.journal.entries(intent.key)
         moved = [entry for entry in entries if entry.kind == "observation" and entry.body["state"] == "voided"]
