@@ -69,10 +69,13 @@ class StandingDecision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageRequest:
-    """One page of the sweep, by key."""
+    """One page of the sweep, by key.
+
+    Small enough to end within its activity's time though each look-up and void takes as long as it may.
+    """
 
     after_key: str = ""
-    limit: int = 200
+    limit: int = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
