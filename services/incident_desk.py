@@ -22,6 +22,7 @@ from workflows.incident import Approval, ApprovalAnswer, Incident, IncidentInput
 
 # Without a worker an Update waits in the server's memory only; a person waits this long.
 UPDATE_TIMEOUT = timedelta(seconds=20)
+INCIDENT = "Incident"  # the workflow's type
 
 
 class NotConfirmed(Exception):
@@ -73,7 +74,10 @@ async def start_incident(
         )
     except WorkflowAlreadyStartedError:
         found = await client.get_workflow_handle(line.id).describe()
-        if await found.memo_value("input", line.digest) != line.digest:
+        # Workflow ids are one for the whole namespace: another deployment's incident, or an author's workflow.
+        if (found.workflow_type, found.task_queue) != (INCIDENT, task_queue(origin)):
+            return _refused(line, f"a {found.workflow_type} of {found.task_queue} has this id")
+        if await found.memo_value("input", None) != line.digest:
             return _refused(line, f"another matter was started under this id at {when(found.start_time)}")
         if found.close_time is None:
             return Started(id=line.id, what="attached", detail=before or f"runs since {when(found.start_time)}")

@@ -4,7 +4,7 @@ All times are aware UTC datetimes. All of them cross Temporal's JSON converter u
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Self
@@ -315,6 +315,7 @@ class Outcome:
     Attributes:
         receipt: the provider's half, whole.
         replayed: it had been settled before this run asked for it.
+        decided_at: the earliest decision of it that the journal knows; None in histories of before this was kept.
     """
 
     name: str
@@ -323,6 +324,7 @@ class Outcome:
     receipt: dict[str, Any]
     replayed: bool
     settled_at: datetime
+    decided_at: datetime | None = None
 
     @property
     def committed(self) -> bool:
@@ -336,12 +338,10 @@ class Outcome:
         return value if isinstance(value, str) else None
 
     def since(self, asked_at: datetime) -> Self:
-        """The same outcome for a run that asked at this time."""
-        return type(self)(
-            name=self.name,
-            key=self.key,
-            state=self.state,
-            receipt=self.receipt,
-            replayed=self.settled_at < asked_at,
-            settled_at=self.settled_at,
-        )
+        """The same outcome for a run that asked at this time.
+
+        The time of the question is Temporal's, that of the settlement the journal's, and two clocks differ: what nobody
+        decided earlier is no replay. Both decisions are on Temporal's clock.
+        """
+        decided_before = self.decided_at is None or self.decided_at < asked_at
+        return replace(self, replayed=decided_before and self.settled_at < asked_at)

@@ -147,6 +147,7 @@ class JournalReads:
                 receipt=row.receipt.body,
                 replayed=False,
                 settled_at=row.settled_at,
+                decided_at=row.decided_at,
             )
 
     def _alarmed(self, connection: sa.Connection, row: EffectRow) -> bool:

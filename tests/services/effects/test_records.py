@@ -76,6 +76,23 @@ def test_an_outcome_is_a_replay_for_whoever_asked_after_it_was_settled() -> None
     assert later.reservation_id is None
 
 
+def test_what_nobody_decided_earlier_is_no_replay_whatever_the_clocks_say() -> None:
+    """The journal's clock is behind Temporal's: the effect seems to be settled before it was asked for."""
+    behind = DECIDED_AT - timedelta(seconds=1)
+    outcome = Outcome(
+        name="n",
+        key="k",
+        state=OutcomeState.COMMITTED,
+        receipt={},
+        replayed=False,
+        settled_at=behind,
+        decided_at=DECIDED_AT,
+    )
+    assert not outcome.since(DECIDED_AT).replayed
+    assert outcome.since(DECIDED_AT + timedelta(microseconds=1)).replayed
+    assert not replace(outcome, settled_at=DECIDED_AT + timedelta(hours=1)).since(DECIDED_AT).replayed
+
+
 @given(st.integers(1, 10**9), moments)
 def test_the_payload_and_the_time_are_never_in_the_key(quantity: int, decided_at: datetime) -> None:
     """Another quantity, another time, the same key; another fingerprint (E13)."""
