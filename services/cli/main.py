@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -66,6 +67,8 @@ def counterfoil() -> None:
 
 def main() -> NoReturn:
     """The entry point of the `counterfoil` program."""
+    # Also where a shell started it with & and told it to ignore Ctrl-C: whoever sends SIGINT to this process means it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     code = run(counterfoil, sys.argv[1:], name="counterfoil")
     if "temporalio" in sys.modules:
         _end_at_once(code)

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -101,3 +102,17 @@ def test_a_closed_pipe_ends_quietly() -> None:
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait() == 130
+
+
+def test_an_interrupt_is_obeyed_where_a_shell_had_it_ignored() -> None:
+    """A script's `counterfoil ... &` inherits an ignored SIGINT; one that is sent all the same ends it with 130."""
+    waits = f"trap '' INT; exec {COUNTERFOIL} incident start -"
+    with subprocess.Popen(
+        ["/bin/sh", "-c", waits], stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment({})
+    ) as process:
+        assert process.stdin is not None
+        assert process.stderr is not None
+        process.stdin.write(b"no incident\n" * 20_000)  # more than a pipe holds: written when the command reads
+        process.stdin.flush()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=30) == 130
