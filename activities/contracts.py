@@ -71,9 +71,7 @@ class StandingDecision:
 class PageRequest:
     """One page of the sweep, by key.
 
-    Attributes:
-        limit: so few that a page comes to its end within its activity's start-to-close, with each of the provider's
-            answers at its own limit: else a silent provider keeps the sweep on its first page.
+    Small enough to end within its activity's time though each look-up and void takes as long as it may.
     """
 
     after_key: str = ""

@@ -1,6 +1,7 @@
 """What every test may use."""
 
 import platform
+import signal
 
 import pytest
 
@@ -9,6 +10,12 @@ import pytest
 def anyio_backend() -> str:
     """Async tests run on asyncio: temporalio knows nothing else."""
     return "asyncio"
+
+
+def pytest_configure() -> None:
+    """Undo what nohup and a shell's & leave: children would inherit ignored signals that the tests send them."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -48,7 +48,9 @@ def release(outcome: Outcome, *, generation: int = 1, reason: str | None = None)
     """Give back what a committed reservation took: an effect of its own, with its own key and receipt."""
     reservation_id = outcome.reservation_id
     if reservation_id is None:
-        raise InvalidEffect(f"The outcome of {outcome.name} holds no reservation: there is nothing to release.")
+        raise _failure(
+            InvalidEffect(f"The outcome of {outcome.name} holds no reservation: there is nothing to release.")
+        )
     return Effect(
         name=release_name(outcome.name, generation),
         kind="inventory.release",
@@ -106,17 +108,18 @@ class EffectWorkflow:
         self._performed: dict[str, _Performance] = {}
         self._journal: list[dict[str, Any]] = []
         self._woken = 0
+        self._shows_soon = False
 
     def act_for(self, *, origin: str, scope: str | None = None, why: Mapping[str, str] | None = None) -> None:
         """Say for which deployment and business identity this run acts, and why: before the first `perform`.
 
         Args:
             origin: the deployment, from the workflow's input.
-            scope: the business identity; the workflow id by default.
+            scope: the business identity; the workflow id by default. Once said, it stays.
             why: the decision's body: who approved what. Later calls add to it.
         """
         self._origin = origin
-        self._scope = scope or workflow.info().workflow_id
+        self._scope = scope or self._scope or workflow.info().workflow_id
         self._why |= dict(why or {})
 
     def note(self, kind: str, **body: Any) -> None:
@@ -133,15 +136,18 @@ class EffectWorkflow:
         """
         performance = self._open(effect)
         driver = asyncio.create_task(self._drive(performance))
+        # No `finally` here: it would also run when a run leaves a worker's cache, outside of any workflow.
         try:
             outcome = await asyncio.shield(driver)
         except asyncio.CancelledError as cancellation:
             performance.given_up = "the workflow was cancelled"
-            self._show()
+            self._show_soon()
             outcome = await _whatever_comes(self._abandon(performance, driver))
             raise EffectCancelled(outcome) from cancellation
-        finally:
+        except ApplicationError:
             self._close(performance)
+            raise
+        self._close(performance)
         return outcome
 
     def _open(self, effect: Effect) -> _Performance:
@@ -173,7 +179,7 @@ class EffectWorkflow:
         except InvalidEffect as error:
             raise _failure(error) from error
         self._performed[effect.name] = performance
-        self._show()
+        self._show_soon()
         return performance
 
     def _close(self, performance: _Performance) -> None:
@@ -192,15 +198,18 @@ class EffectWorkflow:
         self._show()
 
     async def _drive(self, performance: _Performance) -> Outcome:
-        """Attempt, settle, pause, until the row is terminal and may be answered."""
+        """Attempt, settle, pause, until the row is terminal and may be answered; given up, leave that to `_abandon`."""
         pause = policies.FIRST_PAUSE
         while True:
+            woken = self._woken
             standing = await self._attempt(performance)
-            if standing is None or standing.outcome is None:
+            if (standing is None or standing.outcome is None) and not performance.given_up:
                 standing = await self._settle(performance)
-            if standing.outcome is not None:
+            if standing is not None and standing.outcome is not None:
                 return self._answer(performance, standing.outcome)
-            await self._pause(pause.total_seconds())
+            if performance.given_up:
+                raise asyncio.CancelledError
+            await self._pause(pause.total_seconds(), woken)
             pause = min(pause * 2, policies.LONGEST_PAUSE)
 
     async def _abandon(self, performance: _Performance, driver: asyncio.Task[Outcome]) -> Outcome:
@@ -208,17 +217,28 @@ class EffectWorkflow:
 
         Awaiting the activity's own cancellation first would let Temporal report "cancelled" over a committed effect.
         """
-        pause = policies.FIRST_PAUSE
         try:
-            while True:
-                standing = await self._settle(performance)
-                if standing.outcome is not None:
-                    return self._answer(performance, standing.outcome)
-                await self._pause(pause.total_seconds())
-                pause = min(pause * 2, policies.LONGEST_PAUSE)
-        finally:
-            driver.cancel()
-            await workflow.wait([driver])
+            outcome = await self._given_up(performance)
+        except ApplicationError:
+            await self._end(performance, driver)
+            raise
+        await self._end(performance, driver)
+        return outcome
+
+    async def _given_up(self, performance: _Performance) -> Outcome:
+        pause = policies.FIRST_PAUSE
+        while True:
+            woken = self._woken
+            standing = await self._settle(performance)
+            if standing is not None and standing.outcome is not None:
+                return self._answer(performance, standing.outcome)
+            await self._pause(pause.total_seconds(), woken)
+            pause = min(pause * 2, policies.LONGEST_PAUSE)
+
+    async def _end(self, performance: _Performance, driver: asyncio.Task[Outcome]) -> None:
+        driver.cancel()
+        await workflow.wait([driver])
+        self._close(performance)
 
     async def _attempt(self, performance: _Performance) -> Standing | None:
         intent = performance.intent
@@ -242,18 +262,23 @@ class EffectWorkflow:
             return None
         return standing
 
-    async def _settle(self, performance: _Performance) -> Standing:
+    async def _settle(self, performance: _Performance) -> Standing | None:
+        """How the row stands; None where settling itself failed for good: that ends nothing and is tried again."""
         intent = performance.intent
         performance.rounds += 1
-        standing = await workflow.execute_activity_method(
-            EffectActivities.settle,
-            SettleRequest(intent=intent, given_up=performance.given_up),
-            activity_id=f"{intent.name}#{performance.rounds}.settle",
-            start_to_close_timeout=policies.START_TO_CLOSE,
-            heartbeat_timeout=policies.HEARTBEAT,
-            retry_policy=policies.RETRY,
-            summary=f"settle {intent.summary} - {intent.key}",
-        )
+        try:
+            standing = await workflow.execute_activity_method(
+                EffectActivities.settle,
+                SettleRequest(intent=intent, given_up=performance.given_up),
+                activity_id=f"{intent.name}#{performance.rounds}.settle",
+                start_to_close_timeout=policies.START_TO_CLOSE,
+                heartbeat_timeout=policies.HEARTBEAT,
+                retry_policy=policies.RETRY,
+                summary=f"settle {intent.summary} - {intent.key}",
+            )
+        except ActivityError as error:
+            self._unknown(performance, f"settling failed ({_cause(error)}): it is tried again")
+            return None
         performance.state = standing.state
         if standing.mismatch and standing.state.terminal:
             raise _failure(FingerprintMismatch(standing.mismatch))
@@ -261,9 +286,8 @@ class EffectWorkflow:
             self._unknown(performance, standing.mismatch or standing.waiting)
         return standing
 
-    async def _pause(self, seconds: float) -> None:
-        """Wait, or go on at once when somebody has settled something."""
-        woken = self._woken
+    async def _pause(self, seconds: float, woken: int) -> None:
+        """Wait, or go on at once when somebody has settled something since `woken` was read."""
         try:
             await workflow.wait_condition(lambda: self._woken > woken, timeout=seconds)
         except TimeoutError:
@@ -276,10 +300,22 @@ class EffectWorkflow:
     def _unknown(self, performance: _Performance, waiting: str) -> None:
         performance.unknown_since = performance.unknown_since or workflow.now()
         performance.waiting = waiting
-        self._show()
+        self._show_soon()
+
+    def _show_soon(self) -> None:
+        """Show it once for all that happens in this step: a hundred effects opened together are one change."""
+
+        def show() -> None:
+            if self._shows_soon:
+                self._show()
+
+        if not self._shows_soon:
+            self._shows_soon = True
+            asyncio.get_running_loop().call_soon(show)
 
     def _show(self) -> None:
         """Mirror what is unsettled into search attributes, memo and current details."""
+        self._shows_soon = False
         unsettled = [performance for performance in self._performed.values() if not performance.ended]
         unknown = [performance.unknown_since for performance in unsettled if performance.unknown_since]
         workflow.upsert_search_attributes(
@@ -301,7 +337,7 @@ class EffectWorkflow:
             if performance.outcome is not None
         ]
         details = "\n".join([*lines, *settled])
-        workflow.upsert_memo({"effects": details.encode()[: search_attributes.MEMO_BYTES].decode(errors="ignore")})
+        workflow.upsert_memo({"effects": search_attributes.fitting_text(details)})
         workflow.set_current_details(details)
 
     @workflow.query(name="journal", description="Decisions, intents and observations of this run, in order")

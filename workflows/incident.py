@@ -1,5 +1,6 @@
 """An incident in a data centre: decide, ask for approval where required, reserve the parts, compensate on cancel."""
 
+import asyncio
 from dataclasses import dataclass
 
 from temporalio import workflow
@@ -71,16 +72,16 @@ class IncidentResult:
 class Incident(EffectWorkflow):
     """Reserves what an incident needs, each part once."""
 
-    def __init__(self) -> None:
+    @workflow.init
+    def __init__(self, incident: IncidentInput) -> None:
         super().__init__()
-        self._incident: IncidentInput | None = None
+        self._incident = incident  # here and not in `run`: an Update may come before its first line
         self._approval: StandingDecision | None = None
         self._records = 0
 
     @workflow.run
     async def run(self, incident: IncidentInput) -> IncidentResult:
         """Decide, perform the effects in order, and answer their outcomes."""
-        self._incident = incident
         self.act_for(origin=incident.origin, why={"title": incident.title, "input": incident.digest})
         decided_by = "rule: approval auto"
         if incident.approval_required:
@@ -94,8 +95,10 @@ class Incident(EffectWorkflow):
         try:
             for parts in incident.effects:
                 outcomes.append(await self.perform(reserve(parts.name, parts.quantities)))  # noqa: PERF401
-        except EffectCancelled as cancelled:
-            await self._compensate([*outcomes, cancelled.outcome])
+            await workflow.wait_condition(workflow.all_handlers_finished)
+        except asyncio.CancelledError as cancelled:
+            last = [cancelled.outcome] if isinstance(cancelled, EffectCancelled) else []
+            await self._compensate([*outcomes, *last])
             raise
         short = any(outcome.state is not OutcomeState.COMMITTED for outcome in outcomes)
         return IncidentResult(status="short" if short else "done", decided_by=decided_by, outcomes=outcomes)
@@ -141,8 +144,7 @@ class Incident(EffectWorkflow):
     @workflow.update(name="approve", description="Approve or decline an incident that waits for a person")
     async def approve(self, approval: Approval) -> ApprovalAnswer:
         """Record what a person decided; the first decision stands, and a later one is told so."""
-        await workflow.wait_condition(lambda: self._incident is not None)
-        if self._incident is None or not self._incident.approval_required:
+        if not self._incident.approval_required:
             raise ApplicationError(NOT_ASKED, non_retryable=True)
         standing = await self._record(
             DecisionRequest(
@@ -172,5 +174,5 @@ class Incident(EffectWorkflow):
     def _check_approval(self, approval: Approval) -> None:
         if not approval.by.strip():
             raise ValueError("An approval needs the name of the person who gives it.")
-        if self._incident is not None and not self._incident.approval_required:
+        if not self._incident.approval_required:
             raise ValueError(NOT_ASKED)

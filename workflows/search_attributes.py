@@ -41,3 +41,11 @@ def fitting(keys: Sequence[str]) -> list[str]:
     while len(json.dumps(kept)) > KEY_BYTES:
         kept.pop()
     return kept
+
+
+def fitting_text(text: str) -> str:
+    """As much of a text as the memo takes, counted as it is written: JSON spells what is not ASCII in six bytes."""
+    kept = text[:MEMO_BYTES]
+    while (over := len(json.dumps(kept)) - MEMO_BYTES) > 0:
+        kept = kept[: -max(1, over // 6)]
+    return kept

@@ -221,9 +221,8 @@ def _failures(planned: Planned, happened: Happened, counted: Report, audit: Audi
 
 def kill_line(kill: Kill) -> str:
     """One kill with its proof, at most 80 columns: pid, key, what the inventory had, what the journal had, time."""
-    return (
-        f"  {kill.pid:<7}  {kill.key:<39}  {kill.receipt_id:<11}  {kill.journal_state:<7}  {kill.settled_seconds:.2f} s"
-    )
+    proof = f"{kill.pid:<7}  {kill.key:<39}  {kill.receipt_id:<11}  {kill.journal_state:<7}"
+    return f"{proof}  {kill.settled_seconds:.2f} s"
 
 
 KILL_HEADER = f"{'SIGKILL':<7}  {'key':<39}  {'inventory':<11}  {'journal':<7}  settled"

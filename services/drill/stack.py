@@ -115,7 +115,6 @@ class Stack:
             ProcessError: a part did not start.
         """
         await asyncio.gather(self._start_temporal(), self._start_stores())
-        delivered = [word for sku, quantity in stock.items() for word in ("--deliver", f"{sku}={quantity}")]
         for number in range(1, workers + 1):
             self.workers.append(self.command(f"worker {number}", "worker", inventory_url=self.proxy.url))
 
@@ -123,7 +122,12 @@ class Stack:
             await self.run("setup", "setup")
             await self.start_workers()
 
-        await asyncio.gather(set_up(), self.run("delivery", "inventory", "stock", *delivered))
+        async def deliver() -> None:
+            words = [word for sku, quantity in stock.items() for word in ("--deliver", f"{sku}={quantity}")]
+            if words:
+                await self.run("delivery", "inventory", "stock", *words)
+
+        await asyncio.gather(set_up(), deliver())
 
     async def start_workers(self) -> None:
         """Start every worker that has ended, and wait until all of them work.

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -51,6 +52,15 @@ def test_help_lists_the_commands_and_imports_none_of_them() -> None:
     assert all(f"  {name} " in "\n".join(text) for name in COMMANDS)
 
 
+def test_a_program_that_used_temporal_ends_without_taking_the_interpreter_down() -> None:
+    """Its client's threads would abort the process; what was said is said."""
+    probe = "import atexit, sys, temporalio.client; atexit.register(print, 'taken down')\n"
+    probe += "from services.cli.main import main; sys.argv = ['counterfoil', 'no-such-command', '--json']; main()"
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "No such command" in json.loads(done.stdout)["error"]["message"]
+
+
 def test_the_inventory_does_not_import_temporal() -> None:
     """The remote starts without the engine."""
     probe = "import sys, services.cli.inventory; print('temporalio' in sys.modules)"
@@ -92,3 +102,17 @@ def test_a_closed_pipe_ends_quietly() -> None:
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait() == 130
+
+
+def test_an_interrupt_is_obeyed_where_a_shell_had_it_ignored() -> None:
+    """A script's `counterfoil ... &` inherits an ignored SIGINT; one that is sent all the same ends it with 130."""
+    waits = f"trap '' INT; exec {COUNTERFOIL} incident start -"
+    with subprocess.Popen(
+        ["/bin/sh", "-c", waits], stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment({})
+    ) as process:
+        assert process.stdin is not None
+        assert process.stderr is not None
+        process.stdin.write(b"no incident\n" * 20_000)  # more than a pipe holds: written when the command reads
+        process.stdin.flush()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=30) == 130

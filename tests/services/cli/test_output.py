@@ -28,6 +28,15 @@ def _command(body: Callable[[Output], None]) -> click.Command:
     return command
 
 
+@pytest.mark.parametrize(("as_json", "stdout", "stderr"), [(True, "", "going on\n"), (False, "going on\n", "")])
+def test_progress_goes_where_people_watch(
+    capsys: pytest.CaptureFixture[str], as_json: bool, stdout: str, stderr: str
+) -> None:
+    """Never into the document."""
+    Output(as_json=as_json, stdout=sys.stdout).progress("going on")
+    assert capsys.readouterr() == (stdout, stderr)
+
+
 def test_with_json_a_stray_print_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     """Whatever a library prints, stdout is one document."""
 

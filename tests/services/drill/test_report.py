@@ -241,6 +241,8 @@ def test_what_people_read_fits_80_columns_and_holds_the_numbers() -> None:
     lines += [f"{text}  {number}" for text, number in totals(count())]
     assert max(len(line) for line in lines) <= 80
     assert kill_line(KILL).split() == ["4194304", STORY.key, "receipt-999", "pending", "1.25", "s"]
+    assert kill_line(KILL).index(STORY.key) == KILL_HEADER.index("key")
+    assert kill_line(KILL).index("1.25") == KILL_HEADER.index("settled")
     told = "\n".join(tell_story(STORY))
     assert all(words in told for words in ("10 -> 8", "8, not 6", "Ada approved", "reservation-1", "4194304 is killed"))
     assert verdict(count())[-1] == "Passed: nothing doubled, lost or left open; every planned fault fired."

@@ -1,17 +1,14 @@
 """Which rows the sweep leaves alone, and for how long."""
 
-import math
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
-from activities.contracts import SEND_DEADLINE_SECONDS, PageRequest
+from activities.contracts import SEND_DEADLINE_SECONDS
 from services.effects.records import Attempt, Seen
 from services.reconciliation.recovery import OWNERSHIP_SLACK, owned
-from services.reconciliation.sweep import LOOK_UPS_AT_ONCE
 from tests.services.effects.halves import DECIDED_AT
-from workflows import policies
 
 DEADLINE = timedelta(seconds=SEND_DEADLINE_SECONDS)
 MARKED = Attempt(
@@ -44,9 +41,3 @@ def test_what_is_heard_dead_or_unmarked_is_not_owned() -> None:
     assert not _owned(after=timedelta(0))
     assert not _owned(MARKED, after=timedelta(0), dead=True)
     assert not _owned(replace(MARKED, seen=Seen.UNKNOWN), after=timedelta(0))
-
-
-def test_a_page_comes_to_its_end_before_its_activity_times_out() -> None:
-    """Every look-up and every void at its limit: a provider that is silent cannot keep the sweep on one page."""
-    turns = math.ceil(PageRequest().limit / LOOK_UPS_AT_ONCE)
-    assert turns * 2 * DEADLINE < policies.SWEEP_START_TO_CLOSE * 0.75  # the rest is the journal's

@@ -1,0 +1,147 @@
+"""The sweep: what it touches, what it leaves, and that its numbers add up."""
+
+import asyncio
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import asdict, replace
+from datetime import timedelta
+
+import pytest
+
+from activities.contracts import SEND_DEADLINE_SECONDS, Swept
+from services.effects.records import Intent, Seen, Source
+from services.effects.states import EffectState
+from services.process_identity import ProcessIdentity, identity, provably_dead
+from services.reconciliation.sweep import Sweep
+from tests.activities.bench import Bench, instead, intent_now, response_lost
+
+LONG_AGO = timedelta(minutes=1)
+
+
+def intents(number: int) -> list[Intent]:
+    """So many effects, by key."""
+    return sorted((intent_now(scope=f"INC-{one}") for one in range(number)), key=lambda intent: intent.key)
+
+
+def sweep_of(bench: Bench) -> Sweep:
+    """A worker's sweep, on the bench's clock."""
+    return Sweep(
+        bench.journal,
+        bench.between,
+        send_deadline=timedelta(seconds=SEND_DEADLINE_SECONDS),
+        provably_dead=lambda worker: provably_dead(ProcessIdentity(**worker)),  # type: ignore[arg-type]
+        clock=bench.clock,
+    )
+
+
+async def swept(bench: Bench, limit: int = 100) -> dict[str, int]:
+    """Sweep all of it; counts that are not 0."""
+    counts: Counter[str] = Counter()
+    after_key: str | None = ""
+    while after_key is not None:
+        page, settled, after_key = await sweep_of(bench).page(after_key=after_key, limit=limit)
+        assert Swept(**page).looked_at == sum(page.values()) - page["looked_at"]
+        assert all(row.state.terminal for row in settled)
+        counts += Counter(page)
+    return dict(counts)
+
+
+async def test_what_a_live_attempt_owns_is_left_alone(bench: Bench) -> None:
+    """A fresh mark of a living process; later it is nobody's."""
+    bench.worker = asdict(identity())
+    (intent,) = intents(1)
+    bench.pending(intent)
+    assert await swept(bench) == {"looked_at": 1, "owned": 1}
+    assert bench.wire.requests == []
+    bench.later(timedelta(seconds=SEND_DEADLINE_SECONDS + 1))
+    assert await swept(bench) == {"looked_at": 1, "waiting": 1}
+    assert bench.wire.requests == ["GET"]
+
+
+@pytest.fixture
+def dead_worker() -> dict[str, str | int]:
+    """The identity of a process that was and is no more."""
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        process.wait()
+    return asdict(replace(identity(), pid=process.pid))
+
+
+async def test_what_a_provably_dead_worker_marked_is_matched_at_once(
+    bench: Bench, dead_worker: dict[str, str | int]
+) -> None:
+    """Same host, same boot, no such process: its receipt is found within the second."""
+    bench.worker = dead_worker
+    (intent,) = intents(1)
+    row = bench.pending(intent)
+    await bench.between.send(row, bench.journal.attempts(intent.key)[0])
+    assert await swept(bench) == {"looked_at": 1, "matched": 1}
+    assert bench.state(intent) is EffectState.COMMITTED
+    assert bench.caller.available() == 8
+
+
+async def test_each_kind_of_row_ends_where_it_belongs(bench: Bench) -> None:
+    """Receipts are matched, given-up and overdue ones voided, fresh ones wait, unheard ones stay; nothing is sent."""
+    matched, given_up, rejected, waits, unheard, settled = (
+        intent_now(scope=f"INC-{name}") for name in ("matched", "given-up", "rejected", "waits", "unheard", "settled")
+    )
+    rejected = intent_now(scope="INC-rejected", request={"lines": [{"sku": "FILTER-A", "quantity": 100}]})
+    await bench.attempt(settled)
+    for intent in (matched, rejected):
+        bench.between.sends.append(response_lost)
+        await asyncio.gather(bench.attempt(intent), return_exceptions=True)
+    for intent in (given_up, waits):
+        bench.pending(intent)
+    bench.journal.give_up(given_up, why="cancelled")
+    bench.later(LONG_AGO)
+    before = bench.posts()
+    assert await swept(bench, 2) == {"looked_at": 4, "matched": 2, "voided": 1, "waiting": 1}
+    bench.pending(unheard)
+    bench.later(LONG_AGO)
+    bench.between.look_ups.extend([instead(Seen.UNKNOWN, Source.LOOK_UP)] * 2)
+    assert await swept(bench) == {"looked_at": 2, "unheard": 2}
+    bench.later(timedelta(hours=25))
+    assert await swept(bench) == {"looked_at": 2, "voided": 2}
+    assert await swept(bench) == {}
+    assert bench.posts() == before
+    states = [bench.state(one) for one in (matched, given_up, rejected, waits, unheard, settled)]
+    assert states == ["committed", "voided", "rejected", "voided", "voided", "committed"]
+    assert bench.caller.available() == 6
+
+
+async def test_pages_go_by_key_and_miss_nothing(bench: Bench) -> None:
+    """Each row once; the page after the last full one is empty and the last."""
+    all_of_them = intents(7)
+    for intent in all_of_them:
+        bench.pending(intent)
+    bench.later(LONG_AGO)
+    seen: list[str] = []
+    for intent in all_of_them:
+        bench.journal.give_up(intent, why="cancelled")
+    after_key: str | None = ""
+    while after_key is not None:
+        _, settled, after_key = await sweep_of(bench).page(after_key=after_key, limit=3)
+        seen += [row.key for row in settled]
+    assert seen == [intent.key for intent in all_of_them]
+
+
+async def test_two_sweeps_at_once_settle_each_effect_once(bench: Bench) -> None:
+    """One observation that moved the row, one tombstone; both tell the same."""
+    all_of_them = intents(12)
+    for intent in all_of_them:
+        bench.pending(intent)
+        bench.journal.give_up(intent, why="cancelled")
+    bench.later(LONG_AGO)
+    both = await asyncio.gather(swept(bench), swept(bench))
+    assert list(both) == [{"looked_at": 12, "voided": 12}] * 2
+    for intent in all_of_them:
+        entries = bench.journal.entries(intent.key)
+        moved = [entry for entry in entries if entry.kind == "observation" and entry.body["state"] == "voided"]
+        assert len([entry for entry in moved if "receipt" in entry.body]) == 1
+        assert "late_observation" not in bench.kinds(intent)
+
+
+async def test_an_empty_page_is_the_last_one(bench: Bench) -> None:
+    """Nothing unsettled: nothing is asked."""
+    assert await sweep_of(bench).page(after_key="", limit=10) == ({"looked_at": 0}, [], None)
+    assert bench.wire.requests == []

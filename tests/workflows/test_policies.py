@@ -1,0 +1,50 @@
+"""The numbers agree with each other and with the limits of what they bound."""
+
+from datetime import UTC, datetime, timedelta
+
+from activities.contracts import HEARTBEAT_EVERY_SECONDS, SEND_DEADLINE_SECONDS, PageRequest
+from activities.inventory_client import LONGEST_PAUSE_SECONDS
+from services.database import LOCK_TIMEOUT_SECONDS
+from services.effects.settle import MARGIN
+from services.journal.store import SEND_WINDOW
+from services.reconciliation.sweep import LOOK_UPS_AT_ONCE
+from workflows import policies
+
+DECIDED_AT = datetime(2026, 3, 1, tzinfo=UTC)
+
+
+def test_an_effects_activity_may_go_on_until_its_window_and_the_margin_are_over() -> None:
+    """From its decision on, not from when it is scheduled; then it is settled only."""
+    whole = policies.SEND_WINDOW + policies.MARGIN
+    assert policies.schedule_to_close(DECIDED_AT, DECIDED_AT) == whole
+    assert policies.schedule_to_close(DECIDED_AT, DECIDED_AT + timedelta(hours=20)) == whole - timedelta(hours=20)
+    assert policies.schedule_to_close(DECIDED_AT, DECIDED_AT + whole - timedelta(seconds=1)) == timedelta(seconds=1)
+    assert policies.schedule_to_close(DECIDED_AT, DECIDED_AT + whole) is None
+    assert policies.schedule_to_close(DECIDED_AT, DECIDED_AT + timedelta(days=365)) is None
+
+
+def test_workflow_and_journal_mean_the_same_window_and_margin() -> None:
+    """By default."""
+    assert (policies.SEND_WINDOW, policies.MARGIN) == (SEND_WINDOW, MARGIN)
+
+
+def test_an_attempt_fits_into_its_activity_and_its_drain() -> None:
+    """Look-up, send and the journal's lock within start-to-close; one send within the drain."""
+    attempt = 2 * SEND_DEADLINE_SECONDS + LOCK_TIMEOUT_SECONDS
+    assert timedelta(seconds=attempt) < policies.START_TO_CLOSE
+    assert timedelta(seconds=SEND_DEADLINE_SECONDS) < policies.DRAIN
+    assert timedelta(seconds=2 * HEARTBEAT_EVERY_SECONDS) < policies.HEARTBEAT
+
+
+def test_a_page_of_the_sweep_ends_in_time_though_every_answer_comes_at_the_last_moment() -> None:
+    """A look-up and a void for each row; a page that never ends in time would be tried for ever."""
+    rounds = -(-PageRequest().limit // LOOK_UPS_AT_ONCE)
+    assert timedelta(seconds=rounds * 2 * SEND_DEADLINE_SECONDS + LOCK_TIMEOUT_SECONDS) < policies.SWEEP_START_TO_CLOSE
+
+
+def test_an_effect_is_tried_without_an_attempt_limit_and_never_seldom() -> None:
+    """Up to five seconds between tries, up to five minutes between rounds."""
+    assert policies.RETRY.maximum_attempts == 0
+    assert policies.RETRY.maximum_interval == timedelta(seconds=5)
+    assert policies.FIRST_PAUSE < policies.LONGEST_PAUSE
+    assert timedelta(seconds=LONGEST_PAUSE_SECONDS) == policies.LONGEST_PAUSE
