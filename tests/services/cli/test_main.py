@@ -92,3 +92,14 @@ def test_a_closed_pipe_ends_quietly() -> None:
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait() == 130
+
+
+@pytest.mark.parametrize(("imported", "torn_down"), [("json", True), ("temporalio.client", False)])
+def test_a_process_with_temporals_threads_ends_without_taking_the_interpreter_down(
+    imported: str, *, torn_down: bool
+) -> None:
+    """What was said is written and the exit code is ours; a thread of Temporal's client could abort the rest."""
+    probe = f"import atexit, sys, {imported}; from services.cli.main import end; atexit.register(print, 'torn down')\n"
+    probe += "print('said'); end(3)"
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (3, "said\n" + "torn down\n" * torn_down, "")
