@@ -22,8 +22,10 @@ _PAUSE_SECONDS = 0.25
 def setup(output: Output) -> None:
     """Mark the inventory's tenant as this origin's; register the search attributes and the sweep's Schedule.
 
-    Safe to repeat: what is there is compared and left. An inventory that just starts is waited for. Exit codes: 0 done, 2
-    the namespace or the tenant belongs to something else, 3 Temporal or the inventory is unreachable.
+    Safe to repeat: what is there is compared and left. An inventory that just starts is waited for.
+
+    Exit codes: 0 done, 2 the namespace or the tenant belongs to something else, 3 Temporal or the inventory is
+    unreachable.
     """
     origin = OriginSettings.read().origin
     inventory = InventoryClientSettings.read()
