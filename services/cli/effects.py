@@ -226,5 +226,5 @@ def _of_receipt(answer: Answer) -> dict[str, str]:
         "kind": str(receipt.body.get("kind", "")),
         "request": "" if request is None else text(request),
         "fingerprint": receipt.fingerprint or "",
-        "settled": receipt.created_at[:19].replace("T", " ") + "Z",
+        "settled": moment(datetime.fromisoformat(receipt.created_at)),
     }
