@@ -4,10 +4,12 @@ Where Temporal is comes from its own environment configuration (TEMPORAL_ADDRESS
 profiles); nothing of it is a setting of ours.
 """
 
+import re
 from datetime import timedelta
 
 from temporalio.api.enums.v1 import IndexedValueType
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import (
     Client,
     Schedule,
@@ -27,9 +29,21 @@ from temporalio.service import RPCError, RPCStatusCode
 from workflows import policies, search_attributes
 from workflows.reconciliation import Reconciliation, ReconciliationInput
 
+# More of the client's words than this nobody reads.
+_REASON_CHARACTERS = 120
+
 
 class TemporalUnreachable(Exception):
-    """Temporal cannot be reached: the message says where and what to run."""
+    """Temporal cannot be reached: the message says where and what to run.
+
+    Args:
+        message: the sentences for a person.
+        where: the address that was tried.
+    """
+
+    def __init__(self, message: str, *, where: str) -> None:
+        super().__init__(message)
+        self.where = where
 
 
 class NotSetUp(Exception):
@@ -51,21 +65,39 @@ async def connect() -> Client:
 
     Raises:
         TemporalUnreachable: nobody answers there, or it refuses us.
+        NotSetUp: it has no such namespace.
     """
     config = ClientConfig.load_client_connect_config()
     address = config.get("target_host", "localhost:7233")
     config["target_host"] = address
+    namespace = config.get("namespace", "default")
     try:
-        return await Client.connect(**config)
+        client = await Client.connect(**config)
+        # Asked for now: to every later question a namespace that is not there answers like a workflow that is not.
+        await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=namespace))
     except (RuntimeError, RPCError) as error:
+        if isinstance(error, RPCError) and error.status is RPCStatusCode.NOT_FOUND:
+            raise NotSetUp(
+                f"Temporal at {address} has no namespace {namespace}. Nothing was changed. Set "
+                f"TEMPORAL_NAMESPACE, or make it: temporal operator namespace create --namespace {namespace}"
+            ) from error
         raise TemporalUnreachable(
-            f"Temporal at {address} cannot be reached ({_first_line(error)}). Nothing was changed or lost. Start it "
-            f"(temporal server start-dev) or set TEMPORAL_ADDRESS."
+            f"Temporal at {address} cannot be reached ({_reason(error)}). Nothing was changed or lost. Start it "
+            "(temporal server start-dev) or set TEMPORAL_ADDRESS.",
+            where=address,
         ) from error
+    return client
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0][:120] if str(error) else type(error).__name__
+def _reason(error: Exception) -> str:
+    """What the client's many words come to: the system's own message where it is in there, else their beginning."""
+    if isinstance(error, RPCError):
+        return error.status.name
+    system = re.search(r'kind: \w+, (?:message|error): "([^"]+)"', str(error))
+    if system is not None:
+        return system[1]
+    line = next(iter(str(error).splitlines()), "") or type(error).__name__
+    return line if len(line) <= _REASON_CHARACTERS else line[:_REASON_CHARACTERS] + "..."
 
 
 _WANTED = {key.name: int(key.indexed_value_type) for key in search_attributes.ALL}

@@ -361,7 +361,7 @@ def _explain_store(database: Any, error: BaseException) -> CommandError | None:
 
 def _explain_namespace(temporal: Any, error: BaseException) -> CommandError | None:
     if isinstance(error, temporal.TemporalUnreachable):
-        return CommandError(str(error), ExitCode.UNREACHABLE, details={"dependency": "Temporal"})
+        return CommandError(str(error), ExitCode.UNREACHABLE, details={"dependency": "Temporal", "where": error.where})
     return CommandError(str(error)) if isinstance(error, temporal.NotSetUp) else None
 
 
