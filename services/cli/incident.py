@@ -27,7 +27,7 @@ def incident() -> None:
     """Start incidents, approve, cancel and look at them."""
 
 
-@incident.command()
+@incident.command(short_help="Start the incidents of a file, one JSON object a line.")
 @click.argument("file", type=click.File("rb"))
 @click.option("--replay", is_flag=True, help="Run ended incidents again: settled effects are answered, not repeated.")
 @click.option("--wait-seconds", type=click.FloatRange(min=0), default=0.0, help="Wait this long for them to end.")
@@ -118,7 +118,7 @@ def _result(result: IncidentResult) -> dict[str, Any]:
     }  # fmt: skip
 
 
-@incident.command()
+@incident.command(short_help="Approve or decline one that waits for a person.")
 @click.argument("incident_id")
 @click.option("--by", required=True, help="Who decides; recorded as claimed.")
 @click.option("--decline", is_flag=True, help="Decline instead of approving.")
@@ -182,7 +182,7 @@ def _not_found(incident_id: str, error: RPCError) -> Exception:
     )
 
 
-@incident.command()
+@incident.command(short_help="Cancel one: settle, then release what it holds.")
 @click.argument("incident_id")
 @pass_output
 def cancel(output: Output, incident_id: str) -> None:
@@ -202,7 +202,7 @@ async def _cancel(incident_id: str) -> None:
         raise _not_found(incident_id, error) from error
 
 
-@incident.command()
+@incident.command(short_help="Show its workflow, its decisions and its effects.")
 @click.argument("incident_id")
 @pass_output
 def show(output: Output, incident_id: str) -> None:

@@ -2,13 +2,14 @@
 
 import contextlib
 import importlib
+import importlib.metadata
 import os
 import sys
 from typing import NoReturn
 
 import click
 
-from services.cli.output import Group, run
+from services.cli.output import Group, Output, plain, run
 
 # name: (module, attribute, what --help says of it). A new command is one line here and one module.
 COMMANDS: dict[str, tuple[str, str, str]] = {
@@ -49,7 +50,22 @@ class _LazyGroup(Group):
             formatter.write_dl([(name, text) for name, (_, _, text) in COMMANDS.items()])
 
 
+def _say_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        version = importlib.metadata.version("counterfoil")
+        (ctx.find_object(Output) or plain()).result({"version": version}, people=f"counterfoil {version}")
+        ctx.exit()
+
+
 @click.group(cls=_LazyGroup)
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_say_version,
+    help="Say the version.",
+)
 def counterfoil() -> None:
     """Recover long-running workflows without doing anything twice.
 

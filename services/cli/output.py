@@ -181,12 +181,13 @@ def pass_output(function: Callable[Concatenate[Output, P], R]) -> Callable[P, R]
 
     @wraps(function)
     def command(*args: P.args, **kwargs: P.kwargs) -> R:
-        return function(click.get_current_context().find_object(Output) or _plain(), *args, **kwargs)
+        return function(click.get_current_context().find_object(Output) or plain(), *args, **kwargs)
 
     return command
 
 
-def _plain() -> Output:
+def plain() -> Output:
+    """What a command gets that is called without `run`."""
     return Output(as_json=False, stdout=sys.stdout)
 
 
@@ -223,7 +224,7 @@ class _Documented(click.Command):
 def _show_help(ctx: click.Context, _param: click.Parameter, value: Any) -> None:
     if value and not ctx.resilient_parsing:
         text = ctx.get_help()
-        (ctx.find_object(Output) or _plain()).result({"help": text}, people=text)
+        (ctx.find_object(Output) or plain()).result({"help": text}, people=text)
         ctx.exit()
 
 

@@ -1,6 +1,7 @@
 """The program as a whole: lazy, documented, and the same in every command."""
 
 import importlib
+import importlib.metadata
 import json
 import subprocess
 import sys
@@ -31,6 +32,22 @@ def test_every_command_has_json_help_and_a_sentence() -> None:
         options = {name for param in command.get_params(click.Context(command)) for name in param.opts}
         assert {"--json", "--help"} <= options, path
         assert command.help, path
+
+
+def test_every_command_documents_its_exit_codes_and_is_listed_in_one_whole_line() -> None:
+    """A listing that ends in dots tells nothing; a group of commands only hands on their codes."""
+    for path, command in _commands(counterfoil):
+        if len(path) > 1:  # the first level is listed from the table of commands
+            assert not command.get_short_help_str(limit=62).endswith("..."), path
+        if not isinstance(command, click.Group) or path == ("inventory",):
+            assert "Exit codes: 0" in (command.help or "") or path[:1] == ("migrate",), path
+
+
+def test_the_version_is_said(counterfoil: Run) -> None:
+    """For people and for programs."""
+    version = importlib.metadata.version("counterfoil")
+    assert counterfoil("--version").stdout == f"counterfoil {version}\n"
+    assert json.loads(counterfoil("--version", "--json").stdout) == {"version": version}
 
 
 def test_the_table_of_commands_is_true() -> None:
