@@ -41,8 +41,8 @@ def inventory(ctx: click.Context, host: str, port: int, database_url: str | None
 
     Serving needs COUNTERFOIL_INVENTORY_TOKENS (acme=token-a,globex=token-b: tenant and token).
 
-    Exit codes: 0 ended by Ctrl-C or SIGTERM, 2 wrong use, an address that is taken, or a database to migrate first, 3 the
-    database is unreachable.
+    Exit codes: 0 ended by Ctrl-C or SIGTERM, 2 wrong use, an address that is taken, or a database to migrate first, 3
+    the database is unreachable.
     """
     if ctx.invoked_subcommand is None:
         _serve(host, port, database_url)

@@ -22,6 +22,7 @@ The errors that people meet:
     Temporal's RPCError, and RuntimeError on connect   3; 2 when Temporal answered and refused
 """
 
+import io
 import json
 import os
 import sys
@@ -140,9 +141,9 @@ class Output:
                 raise  # noqa: PLE0704 - called inside rich's own except block; `run` ends it quietly
 
         terminal = self._stdout.isatty()
-        console = Quiet(
-            file=self._stdout, markup=False, emoji=False, highlight=False, width=None if terminal else _PIPE_COLUMNS
-        )
+        piped = io.StringIO()
+        to = self._stdout if terminal else piped
+        console = Quiet(file=to, markup=False, emoji=False, highlight=False, width=None if terminal else _PIPE_COLUMNS)
         table = Table(
             title=title or None,
             title_justify="left",
@@ -156,6 +157,8 @@ class Output:
         for row in rows:
             table.add_row(*(printable("-" if cell is None else str(cell)) for cell in row))
         console.print(table)
+        # Nothing on a terminal. rich fills the last column with blanks, which nobody wants in a file.
+        self._stdout.writelines(line.rstrip(" ") + "\n" for line in piped.getvalue().split("\n")[:-1])
 
     def fail(self, error: CommandError) -> None:
         """Say why the command ends otherwise than done."""

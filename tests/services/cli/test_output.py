@@ -116,6 +116,7 @@ def test_a_table_in_a_pipe_is_neither_cut_nor_coloured_nor_interpreted() -> None
     assert "[bold]x\\x1b[31m" in stdout.getvalue()
     assert "\x1b" not in stdout.getvalue()
     assert any(line.endswith("    5") for line in lines)
+    assert all(line == line.rstrip() for line in lines)
 
 
 class _Terminal(io.StringIO):
