@@ -316,26 +316,6 @@ def _discard(stream: TextIO) -> None:
     os.close(devnull)
 
 
-@contextmanager
-def reaching(dependency: str, where: str, *, hint: str) -> Iterator[None]:
-    """Name the dependency, its address and what to run, when the block cannot reach it.
-
-    Raises:
-        CommandError: exit code 3, instead of the driver's own connection error.
-    """
-    try:
-        yield
-    except CommandError:
-        raise
-    except Exception as error:
-        known = explain(error)
-        if known is None or known.exit_code != ExitCode.UNREACHABLE:
-            raise
-        reason = known.details.get("reason", type(error).__name__)
-        message = f"{dependency} at {where} cannot be reached ({reason}). {hint}"
-        raise CommandError(message, ExitCode.UNREACHABLE, details={"dependency": dependency, "where": where}) from error
-
-
 def explain(error: BaseException) -> CommandError | None:
     """The command error that an exception stands for; None for a defect.
 
