@@ -1,9 +1,10 @@
-"""Temporal as the processes of Counterfoil use it: the connection, the search attributes and the sweep's Schedule.
+"""Temporal as the processes of Counterfoil use it: the connection, the search attributes, the sweep's Schedule, a sweep.
 
 Where Temporal is comes from its own environment configuration (TEMPORAL_ADDRESS, TEMPORAL_NAMESPACE, TLS, API keys,
 profiles); nothing of it is a setting of ours.
 """
 
+import asyncio
 import re
 from datetime import timedelta
 
@@ -13,6 +14,7 @@ from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import (
     Client,
     Schedule,
+    ScheduleActionExecutionStartWorkflow,
     ScheduleActionStartWorkflow,
     ScheduleAlreadyRunningError,
     ScheduleHandle,
@@ -26,9 +28,12 @@ from temporalio.client import (
 from temporalio.envconfig import ClientConfig
 from temporalio.service import RPCError, RPCStatusCode
 
+from activities.contracts import Swept
 from workflows import policies, search_attributes
 from workflows.reconciliation import Reconciliation, ReconciliationInput
 
+# The Schedule starts a run within some 20 ms of being asked.
+_SWEEP_PAUSE_SECONDS = 0.05
 # More of the client's words than this nobody reads.
 _REASON_CHARACTERS = 120
 
@@ -195,3 +200,32 @@ async def trigger_sweep(client: Client, origin: str) -> ScheduleHandle:
             ) from error
         raise
     return handle
+
+
+async def sweep_now(client: Client, origin: str) -> Swept:
+    """Ask for a sweep and wait for a worker to do it, without end: the caller says how long.
+
+    Raises:
+        NotSetUp: there is no Schedule.
+    """
+    schedule = client.get_schedule_handle(schedule_id(origin))
+    before = {run.first_execution_run_id for run in await _others(schedule, set())}
+    await trigger_sweep(client, origin)
+    # The first sweep that started after we asked: told by its run, not by anybody's clock.
+    while not (new := await _others(schedule, before)):  # noqa: ASYNC110 - what is awaited is on a server
+        await asyncio.sleep(_SWEEP_PAUSE_SECONDS)
+    run_id = new[0].first_execution_run_id
+    handle = client.get_workflow_handle_for(Reconciliation.run, new[0].workflow_id, first_execution_run_id=run_id)
+    return await handle.result()
+
+
+async def _others(schedule: ScheduleHandle, known: set[str]) -> list[ScheduleActionExecutionStartWorkflow]:
+    """The Schedule's recent runs but those that are known, oldest first."""
+    try:
+        recent = (await schedule.describe()).info.recent_actions
+    except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND:
+            return []  # `trigger_sweep` says so
+        raise
+    runs = [run.action for run in recent if isinstance(run.action, ScheduleActionExecutionStartWorkflow)]
+    return [run for run in runs if run.first_execution_run_id not in known]

@@ -7,8 +7,7 @@ import click
 from activities.contracts import Swept
 from services.cli.output import Command, CommandError, ExitCode, Output, finish, pass_output
 from services.settings import OriginSettings
-from services.sweep_desk import sweep_now
-from services.temporal import connect
+from services.temporal import connect, sweep_now
 
 
 @click.command(cls=Command)
