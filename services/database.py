@@ -189,9 +189,10 @@ def _begun(connection: sa.Connection) -> sa.RootTransaction:
 
 def _unreachable(engine: sa.Engine, error: sa.exc.DBAPIError) -> DatabaseUnreachable:
     reason = next(iter(str(error.orig).strip().splitlines()), type(error.orig).__name__)
+    hint = "the file's folder exists and may be written to" if engine.dialect.name == "sqlite" else "the database runs"
     return DatabaseUnreachable(
         f"The database {describe(engine.url)} cannot be reached ({reason}). Nothing was written. "
-        "Check the URL and that the database runs."
+        f"Check the URL and that {hint}."
     )
 
 

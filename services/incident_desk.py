@@ -54,8 +54,8 @@ async def start_incident(
     known = await asyncio.to_thread(journal.decisions, origin=origin, scope=line.id)
     other = next((decision for decision in known if decision.body.get("input", line.digest) != line.digest), None)
     if other is not None:
-        return _refused(line, f"another matter was decided under this id at {when(other.decided_at)}")
-    before = f"replay of {when(known[0].decided_at)}" if known else ""
+        return _refused(line, f"another matter was decided under this id at {_when(other.decided_at)}")
+    before = f"replay of {_when(known[0].decided_at)}" if known else ""
     try:
         await client.start_workflow(
             Incident.run,
@@ -78,10 +78,10 @@ async def start_incident(
         if (found.workflow_type, found.task_queue) != (INCIDENT, task_queue(origin)):
             return _refused(line, f"a {found.workflow_type} of {found.task_queue} has this id")
         if await found.memo_value("input", None) != line.digest:
-            return _refused(line, f"another matter was started under this id at {when(found.start_time)}")
+            return _refused(line, f"another matter was started under this id at {_when(found.start_time)}")
         if found.close_time is None:
-            return Started(id=line.id, what="attached", detail=before or f"runs since {when(found.start_time)}")
-        return Started(id=line.id, what="replay", detail=f"ended {when(found.close_time)}; {before or 'no effects'}")
+            return Started(id=line.id, what="attached", detail=before or f"runs since {_when(found.start_time)}")
+        return Started(id=line.id, what="replay", detail=f"ended {_when(found.close_time)}; {before or 'no effects'}")
     return Started(id=line.id, what="replay" if before else "started", detail=before)
 
 
@@ -89,9 +89,9 @@ def _refused(line: IncidentLine, why: str) -> Started:
     return Started(id=line.id, what="refused", detail=f"{why}; nothing was started. Use another id")
 
 
-def when(moment: datetime) -> str:
-    """A time as people read it."""
-    return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+def _when(moment: datetime) -> str:
+    """A time as the commands write it."""
+    return f"{moment:%Y-%m-%d %H:%M:%S}Z"
 
 
 def to_input(line: IncidentLine, origin: str) -> IncidentInput:

@@ -1,16 +1,20 @@
-"""Temporal as the processes of Counterfoil use it: the connection, the search attributes and the sweep's Schedule.
+"""Temporal as the processes of Counterfoil use it: the connection, the search attributes, the sweep's Schedule, a sweep.
 
 Where Temporal is comes from its own environment configuration (TEMPORAL_ADDRESS, TEMPORAL_NAMESPACE, TLS, API keys,
 profiles); nothing of it is a setting of ours.
 """
 
+import asyncio
+import re
 from datetime import timedelta
 
 from temporalio.api.enums.v1 import IndexedValueType
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import (
     Client,
     Schedule,
+    ScheduleActionExecutionStartWorkflow,
     ScheduleActionStartWorkflow,
     ScheduleAlreadyRunningError,
     ScheduleHandle,
@@ -24,12 +28,27 @@ from temporalio.client import (
 from temporalio.envconfig import ClientConfig
 from temporalio.service import RPCError, RPCStatusCode
 
+from activities.contracts import Swept
 from workflows import policies, search_attributes
 from workflows.reconciliation import Reconciliation, ReconciliationInput
 
+# The Schedule starts a run within some 20 ms of being asked.
+_SWEEP_PAUSE_SECONDS = 0.05
+# More of the client's words than this nobody reads.
+_REASON_CHARACTERS = 120
+
 
 class TemporalUnreachable(Exception):
-    """Temporal cannot be reached: the message says where and what to run."""
+    """Temporal cannot be reached: the message says where and what to run.
+
+    Args:
+        message: the sentences for a person.
+        where: the address that was tried.
+    """
+
+    def __init__(self, message: str, *, where: str) -> None:
+        super().__init__(message)
+        self.where = where
 
 
 class NotSetUp(Exception):
@@ -51,21 +70,39 @@ async def connect() -> Client:
 
     Raises:
         TemporalUnreachable: nobody answers there, or it refuses us.
+        NotSetUp: it has no such namespace.
     """
     config = ClientConfig.load_client_connect_config()
     address = config.get("target_host", "localhost:7233")
     config["target_host"] = address
+    namespace = config.get("namespace", "default")
     try:
-        return await Client.connect(**config)
+        client = await Client.connect(**config)
+        # Asked for now: to every later question a namespace that is not there answers like a workflow that is not.
+        await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=namespace))
     except (RuntimeError, RPCError) as error:
+        if isinstance(error, RPCError) and error.status is RPCStatusCode.NOT_FOUND:
+            raise NotSetUp(
+                f"Temporal at {address} has no namespace {namespace}. Nothing was changed. Set "
+                f"TEMPORAL_NAMESPACE, or make it: temporal operator namespace create --namespace {namespace}"
+            ) from error
         raise TemporalUnreachable(
-            f"Temporal at {address} cannot be reached ({_first_line(error)}). Nothing was changed or lost. Start it "
-            f"(temporal server start-dev) or set TEMPORAL_ADDRESS."
+            f"Temporal at {address} cannot be reached ({_reason(error)}). Nothing was changed or lost. Start it "
+            "(temporal server start-dev) or set TEMPORAL_ADDRESS.",
+            where=address,
         ) from error
+    return client
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0][:120] if str(error) else type(error).__name__
+def _reason(error: Exception) -> str:
+    """What the client's many words come to: the system's own message where it is in there, else their beginning."""
+    if isinstance(error, RPCError):
+        return error.status.name
+    system = re.search(r'kind: \w+, (?:message|error): "([^"]+)"', str(error))
+    if system is not None:
+        return system[1]
+    line = next(iter(str(error).splitlines()), "") or type(error).__name__
+    return line if len(line) <= _REASON_CHARACTERS else line[:_REASON_CHARACTERS] + "..."
 
 
 _WANTED = {key.name: int(key.indexed_value_type) for key in search_attributes.ALL}
@@ -163,3 +200,32 @@ async def trigger_sweep(client: Client, origin: str) -> ScheduleHandle:
             ) from error
         raise
     return handle
+
+
+async def sweep_now(client: Client, origin: str) -> Swept:
+    """Ask for a sweep and wait for a worker to do it, without end: the caller says how long.
+
+    Raises:
+        NotSetUp: there is no Schedule.
+    """
+    schedule = client.get_schedule_handle(schedule_id(origin))
+    before = {run.first_execution_run_id for run in await _others(schedule, set())}
+    await trigger_sweep(client, origin)
+    # The first sweep that started after we asked: told by its run, not by anybody's clock.
+    while not (new := await _others(schedule, before)):  # noqa: ASYNC110 - what is awaited is on a server
+        await asyncio.sleep(_SWEEP_PAUSE_SECONDS)
+    run_id = new[0].first_execution_run_id
+    handle = client.get_workflow_handle_for(Reconciliation.run, new[0].workflow_id, first_execution_run_id=run_id)
+    return await handle.result()
+
+
+async def _others(schedule: ScheduleHandle, known: set[str]) -> list[ScheduleActionExecutionStartWorkflow]:
+    """The Schedule's recent runs but those that are known, oldest first."""
+    try:
+        recent = (await schedule.describe()).info.recent_actions
+    except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND:
+            return []  # `trigger_sweep` says so
+        raise
+    runs = [run.action for run in recent if isinstance(run.action, ScheduleActionExecutionStartWorkflow)]
+    return [run for run in runs if run.first_execution_run_id not in known]

@@ -26,7 +26,7 @@ def effects() -> None:
     """List effects, or show both halves of one. Nothing is changed."""
 
 
-@effects.command(name="list")
+@effects.command(name="list", short_help="List what is unsettled, or all.")
 @click.option(
     "--state",
     "states",
@@ -96,7 +96,7 @@ class _Halves:
         return self.answer.receipt
 
 
-@effects.command()
+@effects.command(short_help="Show both halves of one effect side by side.")
 @click.argument("effect", metavar="KEY", callback=check_effect)
 @pass_output
 def show(output: Output, effect: str) -> None:
@@ -226,5 +226,5 @@ def _of_receipt(answer: Answer) -> dict[str, str]:
         "kind": str(receipt.body.get("kind", "")),
         "request": "" if request is None else text(request),
         "fingerprint": receipt.fingerprint or "",
-        "settled": receipt.created_at[:19].replace("T", " ") + "Z",
+        "settled": moment(datetime.fromisoformat(receipt.created_at)),
     }

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import asdict
+from datetime import datetime
 from typing import Any, BinaryIO
 
 import click
@@ -11,13 +12,14 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from services.cli.opening import open_journal
 from services.cli.output import CommandError, ExitCode, Group, Output, finish, pass_output
-from services.incident_desk import NotConfirmed, Refused, Started, approve_incident, start_incident, when
+from services.cli.words import members_in_words, moment
+from services.incident_desk import NotConfirmed, Refused, Started, approve_incident, start_incident
 from services.incidents import Incident as IncidentLine
 from services.incidents import read_incidents
 from services.journal.reads import JournalReads
 from services.settings import JournalSettings, OriginSettings
 from services.temporal import connect
-from workflows.incident import Approval, ApprovalAnswer, Incident, IncidentResult
+from workflows.incident import APPROVAL, Approval, ApprovalAnswer, Incident, IncidentResult
 
 
 @click.group(cls=Group)
@@ -25,7 +27,7 @@ def incident() -> None:
     """Start incidents, approve, cancel and look at them."""
 
 
-@incident.command()
+@incident.command(short_help="Start the incidents of a file, one JSON object a line.")
 @click.argument("file", type=click.File("rb"))
 @click.option("--replay", is_flag=True, help="Run ended incidents again: settled effects are answered, not repeated.")
 @click.option("--wait-seconds", type=click.FloatRange(min=0), default=0.0, help="Wait this long for them to end.")
@@ -37,12 +39,17 @@ def start(output: Output, file: BinaryIO, *, replay: bool, wait_seconds: float) 
     replay and says of when; another matter under a used id is refused. Exit codes: 0 all started, 1 a line was bad or
     an id refused, 2 wrong use, 3 Temporal or the journal is unreachable.
     """
+    origin, settings = OriginSettings.read().origin, JournalSettings.read()
     incidents, problems = read_incidents(file)
     for problem in problems:
         output.note(str(problem))
-    origin = OriginSettings.read().origin
-    with open_journal(JournalSettings.read()) as journal:
-        started, ended = asyncio.run(_start_all(incidents, origin, journal, output, replay=replay, wait=wait_seconds))
+    with open_journal(settings) as journal:
+        try:
+            all_of_them = _start_all(incidents, origin, journal, output, replay=replay, wait=wait_seconds)
+            started, ended = asyncio.run(all_of_them)
+        except KeyboardInterrupt:
+            output.note("Interrupted. What was started goes on; the same command attaches to it and starts the rest.")
+            raise
     refused = [one for one in started if one.what == "refused"]
     document = {
         "started": [asdict(one) for one in started],
@@ -52,9 +59,12 @@ def start(output: Output, file: BinaryIO, *, replay: bool, wait_seconds: float) 
     rows = [(one.id, one.what, ended.get(one.id, {}).get("status", ""), one.detail) for one in started]
 
     def people() -> None:
-        output.table(["incident", "what", "ended", "detail"], rows)
-        accepted = len(started) - len(refused)
-        output.say(f"{accepted} incidents are with Temporal, {len(refused)} refused, {len(problems)} bad lines.")
+        if rows:
+            output.table(["incident", "what", "ended", "detail"], rows)
+        output.say(
+            f"With Temporal: {len(started) - len(refused)}; refused: {len(refused)}; lines that could not be read: "
+            f"{len(problems)}."
+        )
 
     output.result(document, people=people)
     if refused or problems:
@@ -108,7 +118,7 @@ def _result(result: IncidentResult) -> dict[str, Any]:
     }  # fmt: skip
 
 
-@incident.command()
+@incident.command(short_help="Approve or decline one that waits for a person.")
 @click.argument("incident_id")
 @click.option("--by", required=True, help="Who decides; recorded as claimed.")
 @click.option("--decline", is_flag=True, help="Decline instead of approving.")
@@ -117,18 +127,21 @@ def _result(result: IncidentResult) -> dict[str, Any]:
 def approve(output: Output, incident_id: str, by: str, *, decline: bool, reason: str) -> None:
     """Approve or decline an incident that waits for a person.
 
-    The first decision stands; a later one is told who decided and when. The same command may be repeated. Exit codes: 0
-    your decision stands, 1 another one stands, 2 there is nothing to decide, 3 not confirmed: repeat the same command.
+    The first decision stands; a later one is told who decided and when, also after the incident has ended. The same
+    command may be repeated.
+
+    Exit codes: 0 what you decided stands, 1 the opposite stands, 2 there is nothing to decide, 3 not confirmed (repeat
+    the same command) or Temporal is unreachable.
     """
     answer = asyncio.run(_approve(incident_id, Approval(approved=not decline, by=by, reason=reason)))
     standing = "approved" if answer.approved else "declined"
-    agrees = answer.approved is not decline
-    text = f"{incident_id} is {standing} by {answer.by} since {answer.decided_at}."
+    text = f"{incident_id} was {standing} by {answer.by} at {moment(datetime.fromisoformat(answer.decided_at))}."
+    recorded = answer.mine or (answer.approved, answer.by) == (not decline, by)
     output.result(
         {"incident": incident_id, **asdict(answer)},
-        people=text if agrees else f"{text} That decision stands; yours was not recorded.",
+        people=text if recorded else f"{text} That decision stands; yours was not recorded.",
     )
-    if not agrees:
+    if answer.approved is decline:
         finish(ExitCode.FOUND)
 
 
@@ -140,7 +153,24 @@ async def _approve(incident_id: str, approval: Approval) -> ApprovalAnswer:
     except Refused as error:
         raise CommandError(str(error)) from error
     except RPCError as error:
-        raise _not_found(incident_id, error) from error
+        standing = _standing(incident_id) if error.status is RPCStatusCode.NOT_FOUND else None
+        if standing is None:
+            raise _not_found(incident_id, error) from error
+        return standing
+
+
+def _standing(incident_id: str) -> ApprovalAnswer | None:
+    """What was decided on an incident that has ended, or that Temporal has forgotten: the journal knows."""
+    with open_journal(JournalSettings.read()) as journal:
+        decision = journal.decision(origin=OriginSettings.read().origin, scope=incident_id, name=APPROVAL)
+    if decision is None:
+        return None
+    return ApprovalAnswer(
+        approved=decision.body["approved"] == "yes",
+        by=decision.body["by"],
+        decided_at=decision.decided_at.isoformat(),
+        mine=False,
+    )
 
 
 def _not_found(incident_id: str, error: RPCError) -> Exception:
@@ -152,7 +182,7 @@ def _not_found(incident_id: str, error: RPCError) -> Exception:
     )
 
 
-@incident.command()
+@incident.command(short_help="Cancel one: settle, then release what it holds.")
 @click.argument("incident_id")
 @pass_output
 def cancel(output: Output, incident_id: str) -> None:
@@ -172,7 +202,7 @@ async def _cancel(incident_id: str) -> None:
         raise _not_found(incident_id, error) from error
 
 
-@incident.command()
+@incident.command(short_help="Show its workflow, its decisions and its effects.")
 @click.argument("incident_id")
 @pass_output
 def show(output: Output, incident_id: str) -> None:
@@ -207,14 +237,19 @@ def show(output: Output, incident_id: str) -> None:
     def people() -> None:
         ended = f", {result['status']}" if result else ""
         output.say(f"{incident_id}: workflow {status}{ended}")
-        output.table(
-            ["decision", "decided at", "body"],
-            [(d.name, when(d.decided_at), "; ".join(f"{k}: {v}" for k, v in d.body.items())) for d in decisions],
-        )
-        output.table(
-            ["effect", "state", "attempts", "receipt", "key"],
-            [(r.name, r.state, r.attempts, r.receipt.receipt_id if r.receipt else None, r.key) for r in effects],
-        )
+        if decisions:
+            rows = [(d.name, moment(d.decided_at), members_in_words(d.body)) for d in decisions]
+            output.say("")
+            output.table(["decision", "decided at", "what"], rows)
+        if effects:
+            output.say("")
+            output.table(
+                ["effect", "state", "attempts", "receipt", "key"],
+                [
+                    (r.name, r.state.replace("_", " "), r.attempts, r.receipt.receipt_id if r.receipt else None, r.key)
+                    for r in effects
+                ],
+            )
 
     output.result(document, people=people)
 

@@ -40,6 +40,9 @@ def inventory(ctx: click.Context, host: str, port: int, database_url: str | None
     """Serve the mock inventory; or, with a command, see and deliver stock.
 
     Serving needs COUNTERFOIL_INVENTORY_TOKENS (acme=token-a,globex=token-b: tenant and token).
+
+    Exit codes: 0 ended by Ctrl-C or SIGTERM, 2 wrong use, an address that is taken, or a database to migrate first, 3
+    the database is unreachable.
     """
     if ctx.invoked_subcommand is None:
         _serve(host, port, database_url)
@@ -108,7 +111,7 @@ def _key(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str
     return value
 
 
-@inventory.command()
+@inventory.command(short_help="Show the stock of SKUs, or deliver stock.")
 @click.argument("skus", metavar="[SKU]...", nargs=-1, callback=_skus)
 @click.option(
     "--deliver",
@@ -123,8 +126,8 @@ def _key(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str
 def stock(output: Output, skus: tuple[str, ...], deliveries: tuple[tuple[str, int], ...], key: str | None) -> None:
     """Show the stock of each SKU, or deliver stock, for the tenant of COUNTERFOIL_INVENTORY_TOKEN.
 
-    Exit code 1 when a SKU is not known to the inventory. A delivery whose outcome nobody heard ends with 3 and says the
-    command to repeat: with the same key it is never delivered twice.
+    Exit codes: 0 shown or delivered, 1 a SKU is not known to the inventory, 2 wrong use or refused, 3 the inventory is
+    unreachable or its answer was not heard; then the command to repeat is said, whose key never delivers twice.
     """
     if skus and deliveries:
         raise click.UsageError("Name SKUs to see them, or deliver: not both at once.")

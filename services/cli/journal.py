@@ -15,7 +15,7 @@ def journal() -> None:
     """Show what the journal at COUNTERFOIL_JOURNAL_DATABASE_URL recorded. Nothing is changed."""
 
 
-@journal.command()
+@journal.command(short_help="Show entries in order: all, or those of one effect.")
 @click.argument("effect", metavar="[KEY]", required=False, callback=check_effect)
 @click.option("--after", type=click.IntRange(0), default=0, metavar="ID", help="Only entries after this one.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=LIMIT, show_default=True, help="At most so many.")

@@ -1,16 +1,16 @@
 """`counterfoil`: the command line. A command's module is imported when that command is called, not before."""
 
+import contextlib
 import importlib
+import importlib.metadata
 import os
 import signal
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import click
 
-from services.cli.output import Group, run
+from services.cli.output import Group, Output, plain, run
 
 # name: (module, attribute, what --help says of it). A new command is one line here and one module.
 COMMANDS: dict[str, tuple[str, str, str]] = {
@@ -50,13 +50,23 @@ class _LazyGroup(Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, _, text) in COMMANDS.items()])
 
-    def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, *_rest: Any, **_extra: Any) -> Any:
-        """Run to the end and exit: errors and interruptions are said by `services.cli.output`."""
-        arguments = sys.argv[1:] if args is None else list(args)
-        sys.exit(run(self, arguments, name=prog_name or "counterfoil"))
+
+def _say_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        version = importlib.metadata.version("counterfoil")
+        (ctx.find_object(Output) or plain()).result({"version": version}, people=f"counterfoil {version}")
+        ctx.exit()
 
 
 @click.group(cls=_LazyGroup)
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_say_version,
+    help="Say the version.",
+)
 def counterfoil() -> None:
     """Recover long-running workflows without doing anything twice.
 
@@ -69,20 +79,19 @@ def main() -> NoReturn:
     """The entry point of the `counterfoil` program."""
     # Also where a shell started it with & and told it to ignore Ctrl-C: whoever sends SIGINT to this process means it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    code = run(counterfoil, sys.argv[1:], name="counterfoil")
-    if "temporalio" in sys.modules:
-        _end_at_once(code)
-    sys.exit(code)
+    end(run(counterfoil, sys.argv[1:], name="counterfoil"))
 
 
-def _end_at_once(code: int) -> NoReturn:
-    """End without taking the interpreter down.
+def end(exit_code: int) -> NoReturn:
+    """End the process with this exit code, everything said.
 
-    Threads of Temporal's client, which nothing can stop or wait for, may still be letting go of Python's objects. When
-    the interpreter is taken down under them the process aborts (SIGABRT or SIGSEGV, after its answer): seen in 7 of 90
-    short processes on two busy cores (temporalio/sdk-python issue 300). Everything of ours is closed by now.
+    Temporal's client has threads that the interpreter cannot stop. One that hears an answer while the interpreter is
+    taken down aborts the process (SIGABRT or SIGSEGV after its answer, seen in 7 of 90 short processes on two busy
+    cores; temporalio/sdk-python issue 300), so it is not taken down then. Everything of ours is closed by now.
     """
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):
-            stream.flush()
-    os._exit(code)
+    if "temporalio" in sys.modules:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):  # nobody reads it any more, or it is closed
+                stream.flush()
+        os._exit(exit_code)
+    sys.exit(exit_code)

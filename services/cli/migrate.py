@@ -14,10 +14,12 @@ def migrate() -> None:
 
     Safe to repeat: a database that is there already is left alone. Each store reads its own URL, so neither can be
     migrated with the other's.
+
+    Exit codes: 0 at the revision, 2 wrong use or another store's database, 3 the database is unreachable.
     """
 
 
-@migrate.command()
+@migrate.command(short_help="Migrate the journal.")
 @click.argument("revision", default="head")
 @pass_output
 def journal(output: Output, revision: str) -> None:
@@ -25,7 +27,7 @@ def journal(output: Output, revision: str) -> None:
     _migrate(output, "journal", JournalSettings.read().journal_database_url.get_secret_value(), revision)
 
 
-@migrate.command()
+@migrate.command(short_help="Migrate the inventory.")
 @click.argument("revision", default="head")
 @pass_output
 def inventory(output: Output, revision: str) -> None:

@@ -22,6 +22,7 @@ The errors that people meet:
     Temporal's RPCError, and RuntimeError on connect   3; 2 when Temporal answered and refused
 """
 
+import io
 import json
 import os
 import sys
@@ -140,9 +141,9 @@ class Output:
                 raise  # noqa: PLE0704 - called inside rich's own except block; `run` ends it quietly
 
         terminal = self._stdout.isatty()
-        console = Quiet(
-            file=self._stdout, markup=False, emoji=False, highlight=False, width=None if terminal else _PIPE_COLUMNS
-        )
+        piped = io.StringIO()
+        to = self._stdout if terminal else piped
+        console = Quiet(file=to, markup=False, emoji=False, highlight=False, width=None if terminal else _PIPE_COLUMNS)
         table = Table(
             title=title or None,
             title_justify="left",
@@ -156,6 +157,8 @@ class Output:
         for row in rows:
             table.add_row(*(printable("-" if cell is None else str(cell)) for cell in row))
         console.print(table)
+        # Nothing on a terminal. rich fills the last column with blanks, which nobody wants in a file.
+        self._stdout.writelines(line.rstrip(" ") + "\n" for line in piped.getvalue().split("\n")[:-1])
 
     def fail(self, error: CommandError) -> None:
         """Say why the command ends otherwise than done."""
@@ -181,12 +184,13 @@ def pass_output(function: Callable[Concatenate[Output, P], R]) -> Callable[P, R]
 
     @wraps(function)
     def command(*args: P.args, **kwargs: P.kwargs) -> R:
-        return function(click.get_current_context().find_object(Output) or _plain(), *args, **kwargs)
+        return function(click.get_current_context().find_object(Output) or plain(), *args, **kwargs)
 
     return command
 
 
-def _plain() -> Output:
+def plain() -> Output:
+    """What a command gets that is called without `run`."""
     return Output(as_json=False, stdout=sys.stdout)
 
 
@@ -223,7 +227,7 @@ class _Documented(click.Command):
 def _show_help(ctx: click.Context, _param: click.Parameter, value: Any) -> None:
     if value and not ctx.resilient_parsing:
         text = ctx.get_help()
-        (ctx.find_object(Output) or _plain()).result({"help": text}, people=text)
+        (ctx.find_object(Output) or plain()).result({"help": text}, people=text)
         ctx.exit()
 
 
@@ -312,26 +316,6 @@ def _discard(stream: TextIO) -> None:
     os.close(devnull)
 
 
-@contextmanager
-def reaching(dependency: str, where: str, *, hint: str) -> Iterator[None]:
-    """Name the dependency, its address and what to run, when the block cannot reach it.
-
-    Raises:
-        CommandError: exit code 3, instead of the driver's own connection error.
-    """
-    try:
-        yield
-    except CommandError:
-        raise
-    except Exception as error:
-        known = explain(error)
-        if known is None or known.exit_code != ExitCode.UNREACHABLE:
-            raise
-        reason = known.details.get("reason", type(error).__name__)
-        message = f"{dependency} at {where} cannot be reached ({reason}). {hint}"
-        raise CommandError(message, ExitCode.UNREACHABLE, details={"dependency": dependency, "where": where}) from error
-
-
 def explain(error: BaseException) -> CommandError | None:
     """The command error that an exception stands for; None for a defect.
 
@@ -361,7 +345,7 @@ def _explain_store(database: Any, error: BaseException) -> CommandError | None:
 
 def _explain_namespace(temporal: Any, error: BaseException) -> CommandError | None:
     if isinstance(error, temporal.TemporalUnreachable):
-        return CommandError(str(error), ExitCode.UNREACHABLE, details={"dependency": "Temporal"})
+        return CommandError(str(error), ExitCode.UNREACHABLE, details={"dependency": "Temporal", "where": error.where})
     return CommandError(str(error)) if isinstance(error, temporal.NotSetUp) else None
 
 

@@ -5,10 +5,9 @@ import asyncio
 import click
 
 from activities.contracts import Swept
-from services.cli.output import Command, CommandError, ExitCode, Output, pass_output
+from services.cli.output import Command, CommandError, ExitCode, Output, finish, pass_output
 from services.settings import OriginSettings
-from services.sweep_desk import sweep_now
-from services.temporal import connect
+from services.temporal import connect, sweep_now
 
 
 @click.command(cls=Command)
@@ -20,8 +19,10 @@ def reconcile(output: Output, timeout_seconds: float) -> None:
     """Match everything unsettled to its receipt, now, and say what came of it.
 
     The sweep looks receipts up and voids what has been given up or whose send window is over; it sends nothing. A
-    worker does the work. Exit codes: 0 done, 2 not set up, 3 Temporal is unreachable or no worker answered in time: the
-    sweep is asked for and runs when one does.
+    worker does the work.
+
+    Exit codes: 0 done; 2 not set up; 3 Temporal is unreachable, or no worker answered in time (the sweep is asked for
+    and runs when one does), or the inventory gave no usable answer for an effect (it stays as it was).
     """
     swept = asyncio.run(_reconcile(OriginSettings.read().origin, timeout_seconds, output))
     document = {name: getattr(swept, name) for name in Swept.__slots__}
@@ -34,6 +35,11 @@ def reconcile(output: Output, timeout_seconds: float) -> None:
         ("the inventory gave no usable answer", swept.unheard),
     ]
     output.result(document, people=lambda: output.table(["reconciled", "effects"], rows))
+    if swept.unheard:
+        output.note(
+            "What the inventory said nothing of stays pending; nothing is lost. See that it answers, then repeat."
+        )
+        finish(ExitCode.UNREACHABLE)
 
 
 async def _reconcile(origin: str, timeout_seconds: float, output: Output) -> Swept:

@@ -1,30 +1,35 @@
 """`counterfoil setup`: what a deployment needs in Temporal and at the inventory, made once and safe to repeat."""
 
 import asyncio
+import time
 
 import click
 
 from services.cli.inventory_client import Delivery, deliver
-from services.cli.output import Command, CommandError, Output, pass_output
+from services.cli.output import Command, CommandError, ExitCode, Output, pass_output
 from services.settings import InventoryClientSettings, OriginSettings
 from services.temporal import add_search_attributes, connect, ensure_schedule, schedule_id
 
 # One key for every origin: the second origin at the same tenant meets the first one's payload and is refused.
 TENANT_KEY = "counterfoil-tenant-origin"
+# A service that a script has started in the line before answers after a second or two, and later on a busy machine.
+PATIENCE_SECONDS = 10.0
+_PAUSE_SECONDS = 0.25
 
 
 @click.command(cls=Command)
 @pass_output
 def setup(output: Output) -> None:
-    """Register the search attributes and the sweep's Schedule, and mark the inventory's tenant as this origin's.
+    """Mark the inventory's tenant as this origin's; register the search attributes and the sweep's Schedule.
 
-    Safe to repeat: what is there is compared and left. Exit codes: 0 done, 2 the namespace or the tenant belongs to
-    something else, 3 Temporal or the inventory is unreachable.
+    Safe to repeat: what is there is compared and left. An inventory that just starts is waited for.
+
+    Exit codes: 0 done, 2 the namespace or the tenant belongs to something else, 3 Temporal or the inventory is
+    unreachable.
     """
     origin = OriginSettings.read().origin
-    client = InventoryClientSettings.read()
-    added, new_schedule = asyncio.run(_temporal(origin))
-    marked = _mark_tenant(origin, client)
+    inventory = InventoryClientSettings.read()
+    marked, added, new_schedule = asyncio.run(_set_up(origin, inventory, output))
     document = {
         "origin": origin,
         "search_attributes_added": added,
@@ -41,20 +46,53 @@ def setup(output: Output) -> None:
     output.result(document, people="\n".join(words))
 
 
-async def _temporal(origin: str) -> tuple[list[str], bool]:
+async def _set_up(origin: str, inventory: InventoryClientSettings, output: Output) -> tuple[bool, list[str], bool]:
     client = await connect()
-    return await add_search_attributes(client), await ensure_schedule(client, origin)
+    # The tenant first: a worker starts once the Schedule is there, and two origins at one tenant must not get so far.
+    marked = await _mark_tenant(origin, inventory, output)
+    return marked, await add_search_attributes(client), await ensure_schedule(client, origin)
 
 
-def _mark_tenant(origin: str, client: InventoryClientSettings) -> bool:
+async def _mark_tenant(origin: str, inventory: InventoryClientSettings, output: Output) -> bool:
+    """Mark the tenant as this origin's; whether it was unmarked. An inventory that just starts is waited for."""
+    url, token = inventory.inventory_url, inventory.inventory_token.get_secret_value()
     marker = Delivery(sku=f"ORIGIN-{origin}", quantity=1, key=TENANT_KEY)
-    try:
-        replayed, _ = deliver(client.inventory_url, client.inventory_token.get_secret_value(), marker)
-    except CommandError as error:
-        if error.details.get("problem") != "idempotency-key-reused":
-            raise
-        raise CommandError(
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    waiting = False
+    while True:
+        try:
+            replayed, _ = await asyncio.to_thread(deliver, url, token, marker)
+        except CommandError as error:
+            if error.details.get("outcome") != "not-sent" or time.monotonic() > deadline:
+                raise _not_marked(error, origin, url) from error
+        else:
+            return not replayed
+        if not waiting:
+            output.note(f"Waiting up to {PATIENCE_SECONDS:g} s for the inventory at {url}.")
+        waiting = True
+        await asyncio.sleep(_PAUSE_SECONDS)
+
+
+def _not_marked(error: CommandError, origin: str, url: str) -> CommandError:
+    """The delivery's error in this command's words: nobody who sets up knows of a delivery."""
+    details = {"dependency": "inventory", "where": url}
+    if error.details.get("problem") == "idempotency-key-reused":
+        return CommandError(
             f"The inventory's tenant belongs to another origin than {origin}: two origins at one tenant would mix "
             "their receipts. Nothing was changed. Use another tenant's token, or the COUNTERFOIL_ORIGIN it belongs to."
-        ) from error
-    return not replayed
+        )
+    if error.details.get("outcome") == "not-sent":
+        return CommandError(
+            f"The inventory at {url} cannot be reached. Nothing was changed. Start it with `counterfoil inventory`, or "
+            "check COUNTERFOIL_INVENTORY_URL, and repeat: counterfoil setup",
+            ExitCode.UNREACHABLE,
+            details=details,
+        )
+    if error.exit_code is ExitCode.UNREACHABLE:
+        return CommandError(
+            f"The inventory at {url} did not say whether its tenant is marked. Nothing else was changed. Look at the "
+            "service, and repeat: counterfoil setup",
+            ExitCode.UNREACHABLE,
+            details=details,
+        )
+    return error

@@ -44,14 +44,21 @@ def entry_words(entry: Entry) -> str:
     """What an entry says, in one line; a kind or body of another build is shown as it is."""
     try:
         return _WORDS[entry.kind](entry.body)
-    except (KeyError, TypeError, AttributeError):
+    except (KeyError, TypeError, AttributeError, ValueError):
         return str(entry.body)
 
 
 def _decision(body: Mapping[str, Any]) -> str:
-    why = ", ".join(f"{name.replace('_', ' ')}: {value}" for name, value in body["why"].items())
+    why = members_in_words(body["why"])
     generation = f" generation {body['generation']}" if body["generation"] != 1 else ""
     return f"{body['scope']}/{body['name']}{generation} is wanted ({why or 'no reason given'})"
+
+
+def members_in_words(body: Mapping[str, Any]) -> str:
+    """A decision's members in one line, without the digest of its input, which compares and says nothing."""
+    return ", ".join(
+        f"{name.replace('_', ' ')}: {value}" for name, value in body.items() if name != "input" and value != ""
+    )
 
 
 def _intent(body: Mapping[str, Any]) -> str:
@@ -70,7 +77,9 @@ def without_reference(request: str) -> str:
 
 def _attempt(body: Mapping[str, Any]) -> str:
     worker = body["worker"]
-    return f"attempt {body['number']} by process {worker['pid']} of {worker['host']}, not after {body['not_after']}"
+    host = worker["host"].partition("/")[0]  # after it stand the namespaces that the pid counts in
+    not_after = moment(datetime.fromisoformat(body["not_after"]))
+    return f"attempt {body['number']} by process {worker['pid']} of {host}, not after {not_after}"
 
 
 def _observation(body: Mapping[str, Any]) -> str:

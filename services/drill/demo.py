@@ -29,7 +29,7 @@ from services.incident_desk import NotConfirmed, approve_incident, start_inciden
 from services.incidents import Approval as ApprovalRule
 from services.incidents import Incident, read_incidents
 from services.journal.rows import Entry
-from services.sweep_desk import sweep_now
+from services.temporal import sweep_now
 from workflows.incident import APPROVAL, Approval
 from workflows.incident import Incident as IncidentWorkflow
 

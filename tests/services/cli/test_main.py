@@ -1,6 +1,7 @@
 """The program as a whole: lazy, documented, and the same in every command."""
 
 import importlib
+import importlib.metadata
 import json
 import signal
 import subprocess
@@ -34,6 +35,22 @@ def test_every_command_has_json_help_and_a_sentence() -> None:
         assert command.help, path
 
 
+def test_every_command_documents_its_exit_codes_and_is_listed_in_one_whole_line() -> None:
+    """A listing that ends in dots tells nothing; a group of commands only hands on their codes."""
+    for path, command in _commands(counterfoil):
+        if len(path) > 1:  # the first level is listed from the table of commands
+            assert not command.get_short_help_str(limit=62).endswith("..."), path
+        if not isinstance(command, click.Group) or path == ("inventory",):
+            assert "Exit codes: 0" in (command.help or "") or path[:1] == ("migrate",), path
+
+
+def test_the_version_is_said(counterfoil: Run) -> None:
+    """For people and for programs."""
+    version = importlib.metadata.version("counterfoil")
+    assert counterfoil("--version").stdout == f"counterfoil {version}\n"
+    assert json.loads(counterfoil("--version", "--json").stdout) == {"version": version}
+
+
 def test_the_table_of_commands_is_true() -> None:
     """Each line names a module and a command of that name."""
     for name, (module, attribute, text) in COMMANDS.items():
@@ -50,15 +67,6 @@ def test_help_lists_the_commands_and_imports_none_of_them() -> None:
     *text, loaded = done.stdout.splitlines()
     assert loaded == ""
     assert all(f"  {name} " in "\n".join(text) for name in COMMANDS)
-
-
-def test_a_program_that_used_temporal_ends_without_taking_the_interpreter_down() -> None:
-    """Its client's threads would abort the process; what was said is said."""
-    probe = "import atexit, sys, temporalio.client; atexit.register(print, 'taken down')\n"
-    probe += "from services.cli.main import main; sys.argv = ['counterfoil', 'no-such-command', '--json']; main()"
-    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert "No such command" in json.loads(done.stdout)["error"]["message"]
 
 
 def test_the_inventory_does_not_import_temporal() -> None:
@@ -116,3 +124,14 @@ def test_an_interrupt_is_obeyed_where_a_shell_had_it_ignored() -> None:
         process.stdin.flush()
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=30) == 130
+
+
+@pytest.mark.parametrize(("imported", "torn_down"), [("json", True), ("temporalio.client", False)])
+def test_a_process_with_temporals_threads_ends_without_taking_the_interpreter_down(
+    imported: str, *, torn_down: bool
+) -> None:
+    """What was said is written and the exit code is ours; a thread of Temporal's client could abort the rest."""
+    probe = f"import atexit, sys, {imported}; from services.cli.main import end; atexit.register(print, 'torn down')\n"
+    probe += "print('said'); end(3)"
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (3, "said\n" + "torn down\n" * torn_down, "")
