@@ -20,6 +20,8 @@ from services.journal.store import Begun, Journal, Observed
 
 # No effect of a busy or refusing provider is asked for more often than this.
 LEAST_PAUSE_SECONDS = 0.5
+# Credentials are mended by a person.
+REFUSED_PAUSE_SECONDS = 5.0
 # From this many marks on the pause doubles, to a minute: all marks of a key are read for each of its decisions, under
 # SQLite's one write lock, and two of them a second for a day would leave no room for anybody else.
 PATIENT_MARKS = 10
@@ -107,7 +109,8 @@ def raise_if_retryable(observed: Observed, answer: Answer) -> None:
         case Seen.NOT_SENT:
             raise NotSent(f"{key}: this attempt sent nothing ({answer.reason}). The same key is tried again.")
         case Seen.BUSY | Seen.CREDENTIALS_REFUSED:
-            pause = max(answer.retry_after_seconds or 0.0, least_pause(observed.row.attempts))
+            least = REFUSED_PAUSE_SECONDS if answer.seen is Seen.CREDENTIALS_REFUSED else 0.0
+            pause = max(answer.retry_after_seconds or 0.0, least_pause(observed.row.attempts), least)
             raise HeldBack(
                 f"{key}: the inventory did nothing ({answer.reason}). The same key is tried again.",
                 retry_after_seconds=pause,

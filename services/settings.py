@@ -155,7 +155,13 @@ class WorkerSettings(OriginSettings, JournalSettings, InventoryClientSettings):
 
     send_window_seconds: Annotated[
         int,
-        Field(gt=0, description="how long after its decision an effect may be sent", examples=[SEND_WINDOW_SECONDS]),
+        # No longer than the workflows go on sending (workflows.policies.SEND_WINDOW).
+        Field(
+            gt=0,
+            le=SEND_WINDOW_SECONDS,
+            description="how long after its decision an effect may be sent",
+            examples=[SEND_WINDOW_SECONDS],
+        ),
     ] = SEND_WINDOW_SECONDS
     margin_seconds: Annotated[
         int, Field(gt=0, description="how far two clocks may differ", examples=[MARGIN_SECONDS])

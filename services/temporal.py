@@ -1,4 +1,4 @@
-"""Temporal as the processes of Counterfoil use it: the connection, the search attributes, the sweep's Schedule, a sweep.
+"""Temporal as the processes of Counterfoil use it: the connection, the search attributes, the Schedule, a sweep.
 
 Where Temporal is comes from its own environment configuration (TEMPORAL_ADDRESS, TEMPORAL_NAMESPACE, TLS, API keys,
 profiles); nothing of it is a setting of ours.

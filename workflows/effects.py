@@ -78,6 +78,7 @@ class _Performance:
     given_up: str = ""
     waiting: str = "waiting for the inventory's receipt"
     rounds: int = 0
+    send_again: bool = True  # whether the last look at the row left room for another attempt
     unknown_since: datetime | None = None
     ended: bool = False
 
@@ -107,6 +108,7 @@ class EffectWorkflow:
         self._why: dict[str, str] = {}
         self._performed: dict[str, _Performance] = {}
         self._journal: list[dict[str, Any]] = []
+        self._settled: list[str] = []
         self._woken = 0
         self._shows_soon = False
 
@@ -195,6 +197,8 @@ class EffectWorkflow:
                 replayed=outcome.replayed,
                 receipt_id=outcome.receipt.get("receipt_id"),
             )
+            receipt_id = outcome.receipt.get("receipt_id")
+            self._settled.append(f"- {performance.intent.summary} (`{outcome.key}`): {outcome.state}, {receipt_id}")
         self._show()
 
     async def _drive(self, performance: _Performance) -> Outcome:
@@ -210,7 +214,9 @@ class EffectWorkflow:
             if performance.given_up:
                 raise asyncio.CancelledError
             await self._pause(pause.total_seconds(), woken)
-            pause = min(pause * 2, policies.LONGEST_PAUSE)
+            # Only a person or the sweep can go on, and both wake us: in doubt for a month, the history stays small.
+            longest = policies.LONGEST_PAUSE if performance.send_again else policies.LONGEST_WAIT
+            pause = min(pause * 2, longest)
 
     async def _abandon(self, performance: _Performance, driver: asyncio.Task[Outcome]) -> Outcome:
         """Give up beside whatever attempt is under way; end it when the row is terminal.
@@ -233,7 +239,7 @@ class EffectWorkflow:
             if standing is not None and standing.outcome is not None:
                 return self._answer(performance, standing.outcome)
             await self._pause(pause.total_seconds(), woken)
-            pause = min(pause * 2, policies.LONGEST_PAUSE)
+            pause = min(pause * 2, policies.LONGEST_WAIT)
 
     async def _end(self, performance: _Performance, driver: asyncio.Task[Outcome]) -> None:
         driver.cancel()
@@ -243,7 +249,7 @@ class EffectWorkflow:
     async def _attempt(self, performance: _Performance) -> Standing | None:
         intent = performance.intent
         left = policies.schedule_to_close(intent.decided_at, workflow.now())
-        if left is None or performance.given_up:
+        if left is None or performance.given_up or not performance.send_again:
             return None
         performance.rounds += 1
         try:
@@ -280,6 +286,7 @@ class EffectWorkflow:
             self._unknown(performance, f"settling failed ({_cause(error)}): it is tried again")
             return None
         performance.state = standing.state
+        performance.send_again = standing.send_again
         if standing.mismatch and standing.state.terminal:
             raise _failure(FingerprintMismatch(standing.mismatch))
         if standing.outcome is None:
@@ -298,6 +305,8 @@ class EffectWorkflow:
         return performance.outcome
 
     def _unknown(self, performance: _Performance, waiting: str) -> None:
+        if performance.unknown_since is not None and performance.waiting == waiting:
+            return
         performance.unknown_since = performance.unknown_since or workflow.now()
         performance.waiting = waiting
         self._show_soon()
@@ -327,16 +336,11 @@ class EffectWorkflow:
         )
         lines = [
             f"- {performance.intent.summary} (`{performance.intent.key}`): {performance.state} since "
-            f"{performance.intent.decided_at:%Y-%m-%d %H:%M:%S} UTC. {performance.waiting}"
+            f"{performance.intent.decided_at:%Y-%m-%d %H:%M:%S} UTC; "
+            f"{'given up, ' if performance.given_up else ''}{performance.waiting}"
             for performance in unsettled
         ]
-        settled = [
-            f"- {performance.intent.summary} (`{performance.intent.key}`): {performance.outcome.state}, "
-            f"{performance.outcome.receipt.get('receipt_id')}"
-            for performance in self._performed.values()
-            if performance.outcome is not None
-        ]
-        details = "\n".join([*lines, *settled])
+        details = "\n".join([*lines, *self._settled])
         workflow.upsert_memo({"effects": search_attributes.fitting_text(details)})
         workflow.set_current_details(details)
 

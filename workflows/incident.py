@@ -100,14 +100,32 @@ class Incident(EffectWorkflow):
             last = [cancelled.outcome] if isinstance(cancelled, EffectCancelled) else []
             await self._compensate([*outcomes, *last])
             raise
+        except ApplicationError:
+            if workflow.cancellation_reason() is not None:
+                await self._compensate(outcomes)
+            raise
         short = any(outcome.state is not OutcomeState.COMMITTED for outcome in outcomes)
         return IncidentResult(status="short" if short else "done", decided_by=decided_by, outcomes=outcomes)
 
     async def _compensate(self, outcomes: list[Outcome]) -> None:
-        """Give everything back that stands, newest first; each release has its own key and receipt."""
+        """Give everything back that stands, newest first; each release has its own key and receipt.
+
+        Raises:
+            ApplicationError: something is still held: the run then ends Failed and says what, never Cancelled.
+        """
+        kept = []
         for outcome in reversed(outcomes):
             if outcome.committed:
-                await self.perform(release(outcome, reason="the incident was cancelled"))
+                given_back = await self.perform(release(outcome, reason="the incident was cancelled"))
+                # Somebody else may have given it back before us.
+                if not given_back.committed and given_back.receipt.get("reason") != "invalid-transition":
+                    kept.append(f"{outcome.name} ({outcome.reservation_id}, its release ended {given_back.state})")
+        if kept:
+            raise ApplicationError(
+                f"Cancelled, but not given back: {', '.join(kept)}. The units are still held.",
+                type="NotReleased",
+                non_retryable=True,
+            )
 
     async def _decided(self, incident: IncidentInput) -> StandingDecision:
         """The approval that stands in the journal, or else the one that a person gives now."""

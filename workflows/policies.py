@@ -32,6 +32,8 @@ RETRY = RetryPolicy(
 # Between two rounds of `perform`, when an activity has failed for good.
 FIRST_PAUSE = timedelta(seconds=5)
 LONGEST_PAUSE = timedelta(minutes=5)
+# Where nothing may be sent again. At five minutes an effect in doubt would fill its history (51,200 events) in weeks.
+LONGEST_WAIT = timedelta(hours=1)
 
 SWEEP_EVERY = timedelta(seconds=60)
 SWEEP_START_TO_CLOSE = timedelta(seconds=60)

@@ -214,6 +214,8 @@ class Journal(JournalReads):
         if refused:
             return Begun(row=row, refused=refused)
         not_after = row.decided_at + self._window
+        if now >= not_after:  # the gate would let nothing through, and the mark would count as a send
+            return Begun(row=row, refused="its send window is over")
         number = row.attempts + 1
         body = {
             "attempt_id": mark.attempt_id,

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from activities.attempt import LEAST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, least_pause
+from activities.attempt import LEAST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, REFUSED_PAUSE_SECONDS, least_pause
 from services.effects.errors import FingerprintMismatch, HeldBack, NotSent, OutcomeUnknown, Retryable
 from services.effects.records import Answer, Intent, Mark, OutcomeState, Seen, Source
 from services.effects.states import EffectState
@@ -94,7 +94,8 @@ async def test_a_look_up_that_goes_unanswered_sends_nothing(bench: Bench) -> Non
         (Seen.BUSY, 7.0, HeldBack, 7.0),
         (Seen.BUSY, None, HeldBack, LEAST_PAUSE_SECONDS),
         (Seen.BUSY, 0.0, HeldBack, LEAST_PAUSE_SECONDS),
-        (Seen.CREDENTIALS_REFUSED, None, HeldBack, LEAST_PAUSE_SECONDS),
+        (Seen.CREDENTIALS_REFUSED, None, HeldBack, REFUSED_PAUSE_SECONDS),
+        (Seen.CREDENTIALS_REFUSED, 60.0, HeldBack, 60.0),
     ],
 )
 async def test_an_answer_that_is_no_conclusion_asks_for_another_try(
@@ -222,13 +223,16 @@ async def test_past_the_window_nothing_is_sent_and_nothing_is_voided_by_the_atte
     assert (bench.wire.requests, bench.state(INTENT)) == (["GET"], EffectState.PENDING)
 
 
-async def test_within_the_margin_the_gate_lets_nothing_out(bench: Bench) -> None:
+async def test_within_the_margin_nothing_is_marked_or_sent(bench: Bench) -> None:
     """The window is over by our clock and not yet by the provider's with its margin: the wait goes on."""
     bench.pending(INTENT)
+    marks = bench.journal.attempts(INTENT.key)
     bench.later(timedelta(hours=24, minutes=1))
-    with pytest.raises(NotSent, match="send window ended"):
-        await bench.attempt(INTENT)
-    assert bench.caller.available() == 10
+    standing = await bench.attempt(INTENT)
+    assert (standing.outcome, standing.state) == (None, EffectState.PENDING)
+    assert "its send window is over" in standing.waiting
+    assert bench.journal.attempts(INTENT.key) == marks
+    assert (bench.wire.requests, bench.caller.available()) == (["GET"], 10)
 
 
 async def test_a_start_again_never_extends_the_window(bench: Bench) -> None:

@@ -3,17 +3,20 @@
 import os
 import subprocess
 import sys
+from datetime import timedelta
 
 import pydantic
 import pytest
 
 from services.settings import (
+    SEND_WINDOW_SECONDS,
     InventoryClientSettings,
     InventorySettings,
     JournalSettings,
     SettingsError,
     WorkerSettings,
 )
+from workflows import policies
 
 COMPLETE = {
     "COUNTERFOIL_ORIGIN": "fra-prod",
@@ -114,3 +117,11 @@ def test_nothing_is_read_at_import() -> None:
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_send_window_longer_than_the_workflows_go_on_sending_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing would be sent in its second half, and the wait would look like an outage."""
+    assert timedelta(seconds=SEND_WINDOW_SECONDS) == policies.SEND_WINDOW
+    _set(monkeypatch, COUNTERFOIL_SEND_WINDOW_SECONDS=str(SEND_WINDOW_SECONDS + 1))
+    with pytest.raises(SettingsError, match="COUNTERFOIL_SEND_WINDOW_SECONDS"):
+        WorkerSettings.read()

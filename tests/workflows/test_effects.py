@@ -216,6 +216,25 @@ async def test_a_second_cancel_changes_nothing(stage: Stage) -> None:
     assert len(stage.world.of("effects.settle")) == 1
 
 
+async def test_what_may_not_be_sent_again_is_only_asked_about(stage: Stage) -> None:
+    """In doubt, it waits for a person: each round is one look at the row, and the history stays small."""
+    stage.world.attempts.append(fails_for_good)
+    in_doubt = {"state": EffectState.IN_DOUBT, "send_again": False}
+    for number in range(3):
+        stage.world.settles.append(
+            lambda request, number=number: _as(waiting(request.intent, waiting=f"look {number}", **in_doubt))  # type: ignore[misc]
+        )
+    stage.world.settles.append(lambda request: stage.world.commit(request.intent))
+    handle = await stage.start(Probe.run, ONE)
+    for number in range(3):
+        await until_shown(handle, f"look {number}")
+        await handle.signal(Probe.wake)
+    (outcome,) = await ended(handle)
+    assert outcome.committed
+    assert len(stage.world.of("inventory.reserve")) == 1
+    assert len(stage.world.of("effects.settle")) == 4
+
+
 async def test_a_mismatch_ends_with_both_payloads_and_not_before_the_row_is_terminal(stage: Stage) -> None:
     """A18, G3: the other payload's effect is pending: this run waits, then fails; it gives nothing up."""
     stage.world.attempts.extend([fails_for_good, fails_for_good])

@@ -12,11 +12,12 @@ from temporalio.client import (
     WorkflowUpdateFailedError,
 )
 from temporalio.common import WorkflowIDConflictPolicy
-from temporalio.exceptions import CancelledError
+from temporalio.exceptions import ApplicationError, CancelledError
 
 from activities.contracts import StandingDecision
 from services.effects.records import Intent, OutcomeState
-from tests.workflows.world import Stage
+from services.effects.states import EffectState
+from tests.workflows.world import Stage, fails_for_good, waiting
 from workflows import policies
 from workflows.incident import Approval, ApprovalAnswer, Incident, IncidentInput, Parts
 
@@ -183,3 +184,59 @@ async def test_cancelled_it_gives_back_all_that_stands_newest_first(stage: Stage
     assert [intent.name for intent in stage.world.of("inventory.release")] == ["b.g1.release", "a.g1.release"]
     assert [request.intent.name for request in stage.world.of("effects.settle")] == ["c"]
     held.let_go.set()
+
+
+async def _cancelled_after_commit(stage: Stage, release_ends: OutcomeState, **receipt: str) -> Any:
+    """How an incident ends whose one part is committed, which is cancelled, and whose release ends so."""
+    held = stage.world.hold(stage.world.commit)
+    stage.world.attempts.append(held)
+
+    async def end_release(intent: Intent) -> Any:
+        standing = stage.world.ends(intent, release_ends)
+        if standing.outcome is not None:
+            standing.outcome.receipt.update(receipt)
+        return standing
+
+    stage.world.attempts.append(end_release)
+    stage.world.settles.append(lambda request: stage.world.commit(request.intent))
+    handle = await stage.start(Incident.run, incident("a"))
+    await stage.world.until("inventory.reserve")
+    await handle.cancel()
+    with pytest.raises(WorkflowFailureError) as raised:
+        await soon(handle)
+    held.let_go.set()
+    return raised.value.cause
+
+
+@pytest.mark.parametrize("ended", [OutcomeState.VOIDED, OutcomeState.REJECTED])
+async def test_it_never_ends_cancelled_while_something_is_still_held(stage: Stage, ended: OutcomeState) -> None:
+    """E16, E70: a release that did not commit is said, with what is held; the run ends failed."""
+    cause = await _cancelled_after_commit(stage, ended)
+    assert isinstance(cause, ApplicationError)
+    assert cause.type == "NotReleased"
+    assert f"a (reservation-1, its release ended {ended})" in str(cause)
+
+
+async def test_what_somebody_else_gave_back_is_given_back(stage: Stage) -> None:
+    """The inventory refuses a second release of one reservation: nothing is held, the run ends cancelled."""
+    cause = await _cancelled_after_commit(stage, OutcomeState.REJECTED, reason="invalid-transition")
+    assert isinstance(cause, CancelledError)
+
+
+async def test_a_cancel_that_meets_another_payload_gives_back_what_stands_all_the_same(stage: Stage) -> None:
+    """The second key is another payload's: the run fails with both payloads, and the first part is released."""
+    stage.world.attempts.extend([stage.world.commit, fails_for_good])
+
+    async def mismatched(request: Any) -> Any:
+        state = EffectState.COMMITTED if request.given_up else EffectState.PENDING
+        return waiting(request.intent, mismatch="A and B", state=state, send_again=False)
+
+    stage.world.settles.extend([mismatched, mismatched])
+    handle = await stage.start(Incident.run, incident("a", "b"))
+    await stage.world.until("effects.settle")
+    await handle.cancel()
+    with pytest.raises(WorkflowFailureError) as raised:
+        await soon(handle)
+    assert isinstance(raised.value.cause, ApplicationError)
+    assert raised.value.cause.type == "FingerprintMismatch"
+    assert [intent.name for intent in stage.world.of("inventory.release")] == ["a.g1.release"]

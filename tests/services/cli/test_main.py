@@ -115,8 +115,9 @@ def test_a_closed_pipe_ends_quietly() -> None:
 def test_an_interrupt_is_obeyed_where_a_shell_had_it_ignored() -> None:
     """A script's `counterfoil ... &` inherits an ignored SIGINT; one that is sent all the same ends it with 130."""
     waits = f"trap '' INT; exec {COUNTERFOIL} incident start -"
+    settings = {"COUNTERFOIL_ORIGIN": "demo", "COUNTERFOIL_JOURNAL_DATABASE_URL": "sqlite:////nowhere/journal.db"}
     with subprocess.Popen(
-        ["/bin/sh", "-c", waits], stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment({})
+        ["/bin/sh", "-c", waits], stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(settings)
     ) as process:
         assert process.stdin is not None
         assert process.stderr is not None

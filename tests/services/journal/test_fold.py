@@ -13,6 +13,7 @@ from services.effects.states import EffectState
 from services.journal.fold import OutOfOrder, Snapshot, Unfoldable, fold
 from services.journal.store import Journal
 from tests.services.effects.halves import DECIDED_AT, make_answer, make_intent, make_mark, make_receipt, shows
+from tests.services.journal.conftest import Clock
 
 
 @pytest.fixture
@@ -21,7 +22,7 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
     url = f"sqlite:///{tmp_path}/journal.db"
     migrate("journal", url)
     engine = open_engine(url)
-    yield Journal(engine, recorded_by="test")
+    yield Journal(engine, recorded_by="test", clock=Clock())
     engine.dispose()
 
 

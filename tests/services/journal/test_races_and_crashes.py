@@ -22,6 +22,7 @@ from tests.services.effects.halves import (
     make_receipt,
     shows,
 )
+from tests.services.journal.conftest import Clock
 
 INTENT = make_intent()
 
@@ -50,9 +51,9 @@ RIVAL = """
 import sys
 from services.database import open_engine
 from services.journal.store import Journal
-from tests.services.effects.halves import make_intent, make_mark
+from tests.services.effects.halves import DECIDED_AT, make_intent, make_mark
 engine = open_engine(sys.argv[1])
-journal = Journal(engine, recorded_by=sys.argv[2])
+journal = Journal(engine, recorded_by=sys.argv[2], clock=lambda: DECIDED_AT)
 print("ready", flush=True)
 for line in sys.stdin:
     begun = journal.begin(make_intent(scope=line.strip()), make_mark(sys.argv[2]))
@@ -66,7 +67,7 @@ import sys
 import sqlalchemy as sa
 from services.database import open_engine
 from services.journal.store import Journal
-from tests.services.effects.halves import make_intent, make_mark
+from tests.services.effects.halves import DECIDED_AT, make_intent, make_mark
 engine = open_engine(sys.argv[1])
 
 @sa.event.listens_for(engine, "commit")
@@ -74,7 +75,7 @@ def freeze(connection):
     print("before commit", flush=True)
     sys.stdin.readline()
 
-Journal(engine, recorded_by="frozen").begin(make_intent(), make_mark("attempt-1"))
+Journal(engine, recorded_by="frozen", clock=lambda: DECIDED_AT).begin(make_intent(), make_mark("attempt-1"))
 print("committed", flush=True)
 """
 
@@ -132,7 +133,7 @@ def test_a_commit_that_fails_leaves_nothing_half_written(journal: Journal, journ
         raise OSError("no space left on device")
 
     sa.event.listen(engine, "commit", fail)
-    broken = Journal(engine, recorded_by="broken")
+    broken = Journal(engine, recorded_by="broken", clock=Clock())
     with pytest.raises(OSError, match="no space"):
         broken.begin(INTENT, make_mark("attempt-1"))
     assert journal.all_entries() == ()
@@ -156,7 +157,7 @@ def test_a_commit_whose_answer_is_lost_is_read_back_by_the_attempts_id(journal: 
         raise ConnectionResetError("cut inside COMMIT")
 
     engine.dialect.do_commit = commit_and_fail  # type: ignore[method-assign, assignment]
-    cut = Journal(engine, recorded_by="cut")
+    cut = Journal(engine, recorded_by="cut", clock=Clock())
     with pytest.raises(ConnectionResetError):
         cut.begin(INTENT, make_mark("attempt-1"))
     assert [attempt.attempt_id for attempt in journal.attempts(INTENT.key)] == ["attempt-1"]

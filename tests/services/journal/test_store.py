@@ -249,6 +249,16 @@ def test_the_earliest_decision_time_wins_and_the_latest_deadline_stays(journal: 
     assert [entry.kind for entry in journal.entries(INTENT.key)][3:] == ["intent", "attempt"]
 
 
+def test_no_attempt_is_marked_from_its_deadline_on(journal: Journal, clock: Clock) -> None:
+    """Attempts count real sends, and the gate would let this one's request through no more (G17)."""
+    clock.now = DECIDED_AT + WINDOW
+    late = journal.begin(INTENT, make_mark("attempt-1"))
+    assert (late.attempt, late.refused) == (None, "its send window is over")
+    assert _kinds(journal) == ["decision", "intent"]
+    clock.now -= timedelta(microseconds=1)
+    assert journal.mark(INTENT, make_mark("attempt-1")).attempt is not None
+
+
 def test_a_redos_window_runs_from_its_recorded_decision(journal: Journal) -> None:
     """Every caller sends with the same deadline, however late it asks (A25, G17)."""
     decided_at = DECIDED_AT + timedelta(days=3)
