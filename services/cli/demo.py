@@ -68,7 +68,11 @@ async def _demo(output: Output, processes: Processes, folder: Path, *, keep: boo
             "workers are killed after the inventory has committed, before they hear so:\n"
         )
         output.progress(KILL_HEADER)
-        report, story = await Demo(stack, what, output.progress).run()
+        try:
+            report, story = await Demo(stack, what, output.progress).run()
+        except asyncio.CancelledError:
+            output.progress("\nInterrupted: everything that was started is being ended.")
+            raise
         seconds = {"start": started, **report.seconds, "total": round(time.monotonic() - began, 2)}
         ui_url = stack.temporal.ui_url if keep else None
         document = report.document() | {"seconds": seconds, "ui_url": ui_url}
