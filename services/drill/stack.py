@@ -84,8 +84,18 @@ class Stack:
             inventory_url: where it finds the inventory, if not at the inventory itself.
         """
         argv = (str(Path(sysconfig.get_path("scripts")) / "counterfoil"), *arguments)
+        log = self.folder / f"{name.replace(' ', '-')}.log"
+        env = self.environment(inventory_url=inventory_url)
+        return self._processes.add(Child(argv, name=f"The {name}", log=log, env=env))
+
+    def environment(self, *, inventory_url: str | None = None) -> dict[str, str]:
+        """What a `counterfoil` command against this stack finds in its environment.
+
+        Args:
+            inventory_url: where it finds the inventory, if not at the inventory itself.
+        """
         env = {name: value for name, value in os.environ.items() if not name.startswith(("COUNTERFOIL_", "TEMPORAL_"))}
-        env |= {
+        return env | {
             "COUNTERFOIL_ORIGIN": self.origin,
             "COUNTERFOIL_JOURNAL_DATABASE_URL": f"sqlite:///{self.journal_file}",
             "COUNTERFOIL_INVENTORY_TOKENS": f"{self.origin}={self._token}",
@@ -94,8 +104,6 @@ class Stack:
             "TEMPORAL_ADDRESS": self.temporal.address,
             "TEMPORAL_CONFIG_FILE": str(self.folder / "temporal.toml"),
         }
-        log = self.folder / f"{name.replace(' ', '-')}.log"
-        return self._processes.add(Child(argv, name=f"The {name}", log=log, env=env))
 
     async def run(self, name: str, *arguments: str) -> None:
         """Run a `counterfoil` command to its end.

@@ -5,11 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from temporalio.service import RPCError, RPCStatusCode
 
 from activities.contracts import Swept
 from services import temporal as module
-from services.drill.processes import Processes
+from services.drill.processes import Processes, TemporalServer
 from services.drill.stack import running_stack
 from services.effects.records import Mark
 from services.temporal import NotSetUp, TemporalUnreachable, connect, sweep_now
@@ -48,33 +47,25 @@ def test_of_the_clients_words_the_systems_reason_is_kept(words: str, reason: str
     assert module._reason(RuntimeError(words)) == reason
 
 
-@pytest.mark.anyio
-async def test_a_namespace_that_is_not_there_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Later questions would be answered as if the workflow were not there."""
-
-    class Service:
-        async def describe_namespace(self, _request: object) -> None:
-            raise RPCError("Namespace nope is not found.", RPCStatusCode.NOT_FOUND, b"")
-
-    class Connected:
-        workflow_service = Service()
-
-        @classmethod
-        async def connect(cls, **_config: object) -> "Connected":
-            return cls()
-
-    monkeypatch.setattr(module, "Client", Connected)
-    monkeypatch.setenv("TEMPORAL_NAMESPACE", "nope")
-    with pytest.raises(NotSetUp, match="has no namespace nope") as caught:
-        await connect()
-    assert "temporal operator namespace create --namespace nope" in str(caught.value)
-
-
 @pytest.fixture
 def processes() -> Iterator[Processes]:
     """Whatever a test starts ends with it."""
     with Processes() as block:
         yield block
+
+
+@pytest.mark.temporal
+async def test_a_namespace_that_is_not_there_is_said_at_once(
+    processes: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Later questions would be answered as if the workflow were not there."""
+    server = TemporalServer(processes, database=tmp_path / "temporal.db", log=tmp_path / "temporal.log")
+    await server.start()
+    monkeypatch.setenv("TEMPORAL_ADDRESS", server.address)
+    monkeypatch.setenv("TEMPORAL_NAMESPACE", "nope")
+    with pytest.raises(NotSetUp, match="has no namespace nope") as caught:
+        await connect()
+    assert "temporal operator namespace create --namespace nope" in str(caught.value)
 
 
 @pytest.mark.temporal

@@ -1,5 +1,6 @@
 """The command line as a real process, and a tiny inventory for it to talk to."""
 
+import asyncio
 import hashlib
 import json
 import os
@@ -7,7 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,9 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+
+from services.drill.processes import Processes
+from services.drill.stack import Stack, running_stack
 
 COUNTERFOIL = str(Path(sys.executable).with_name("counterfoil"))
 TOKEN = "token-a"  # noqa: S105 - of the tiny inventory below
@@ -138,3 +142,33 @@ def silent() -> Iterator[tuple[socket.socket, dict[str, str]]]:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"
         yield listening, {"COUNTERFOIL_INVENTORY_URL": url, "COUNTERFOIL_INVENTORY_TOKEN": TOKEN}
+
+
+@pytest.fixture(scope="package")
+async def deployment(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stack]:
+    """A whole deployment of real processes, with ten FILTER-A and one worker behind the proxy."""
+    folder = tmp_path_factory.mktemp("deployment")
+    with Processes() as processes:
+        async with running_stack(processes, folder, stock={"FILTER-A": 10}, origin="workshop", workers=1) as stack:
+            yield stack
+
+
+Ask = Callable[..., Awaitable[subprocess.CompletedProcess[str]]]
+
+
+@pytest.fixture
+def ask(deployment: Stack) -> Ask:
+    """Run the installed program against the deployment, beside its proxy."""
+
+    async def run(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
+        return await asyncio.to_thread(
+            subprocess.run,
+            [COUNTERFOIL, *arguments],
+            env=deployment.environment() | settings,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    return run

@@ -1,37 +1,27 @@
 """`counterfoil reconcile`: how it ends says what the sweep could not do."""
 
-from typing import Any
+import json
 
 import pytest
 
-from activities.contracts import Swept
-from services.cli import reconcile as module
-from services.cli.main import counterfoil
-from services.cli.output import run
+from services.drill.stack import Stack
+from tests.services.cli.conftest import Ask
+from tests.services.drill.intents import intent
+
+pytestmark = pytest.mark.temporal
 
 
-@pytest.mark.parametrize(
-    ("swept", "code", "note"),
-    [
-        (Swept(looked_at=2, matched=1, waiting=1), 0, ""),
-        (Swept(looked_at=2, matched=1, unheard=1), 3, "stays pending; nothing is lost"),
-    ],
-)
-def test_what_the_inventory_said_nothing_of_is_no_success(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], swept: Swept, code: int, note: str
-) -> None:
-    """The table is shown all the same."""
-
-    async def connect() -> None:
-        return None
-
-    async def sweep_now(*_arguments: Any) -> Swept:
-        return swept
-
-    monkeypatch.setattr(module, "connect", connect)
-    monkeypatch.setattr(module, "sweep_now", sweep_now)
-    monkeypatch.setenv("COUNTERFOIL_ORIGIN", "workshop")
-    assert run(counterfoil, ["reconcile"], name="counterfoil") == code
-    said = capsys.readouterr()
-    assert "settled by a receipt" in said.out
-    assert note in said.err
+async def test_what_the_inventory_said_nothing_of_is_no_success(deployment: Stack, ask: Ask) -> None:
+    """The table is shown all the same; when the inventory answers again, the key is closed."""
+    deployment.journal.give_up(intent("workshop", "INC-1", "reserve-filter"), why="the test says so")
+    await deployment.proxy.down()
+    unheard = await ask("reconcile")
+    await deployment.proxy.up()
+    assert unheard.returncode == 3
+    assert "settled by a receipt" in unheard.stdout
+    assert "stays pending; nothing is lost" in unheard.stderr
+    heard = await ask("reconcile", "--json")
+    assert heard.returncode == 0
+    assert json.loads(heard.stdout) == {
+        "looked_at": 1, "owned": 0, "matched": 0, "voided": 1, "waiting": 0, "unheard": 0,
+    }  # fmt: skip
