@@ -258,8 +258,7 @@ def check_schema(section: Section, engine: sa.Engine) -> None:
     """
     scripts = ScriptDirectory.from_config(_alembic(section))
     head = scripts.get_current_head()
-    with reading(engine) as connection:
-        current = MigrationContext.configure(connection).get_current_revision()
+    current = None if _is_missing_file(engine.url) else _current_revision(engine)
     if current == head:
         return
     name = describe(engine.url)
@@ -269,6 +268,17 @@ def check_schema(section: Section, engine: sa.Engine) -> None:
             f"Nothing is lost. Run: counterfoil migrate {section}"
         )
     raise SchemaMismatch(_foreign(section, engine.url, current))
+
+
+def _is_missing_file(url: sa.URL) -> bool:
+    """Whether SQLite would make the file by being asked: a mistyped URL must leave nothing behind."""
+    file = Path(url.database or "")
+    return url.get_backend_name() == "sqlite" and file.parent.is_dir() and not file.exists()
+
+
+def _current_revision(engine: sa.Engine) -> str | None:
+    with reading(engine) as connection:
+        return MigrationContext.configure(connection).get_current_revision()
 
 
 def _foreign(section: Section, url: sa.URL, current: str) -> str:
