@@ -267,7 +267,7 @@ def test_a_schema_at_this_builds_revision_is_used(file: Path) -> None:
 def test_a_file_that_is_not_there_is_not_made_by_looking(tmp_path: Path) -> None:
     """A mistyped URL leaves nothing behind, and is told like an empty database."""
     engine = open_engine(f"sqlite:///{tmp_path}/jurnal.db")
-    with pytest.raises(SchemaMismatch, match="is at nothing.*counterfoil migrate journal"):
+    with pytest.raises(SchemaMismatch, match=r"is at nothing.*counterfoil migrate journal"):
         check_schema("journal", engine)
     engine.dispose()
     assert list(tmp_path.iterdir()) == []
