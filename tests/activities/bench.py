@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 import sqlalchemy as sa
 
 from activities.attempt import Attempts
@@ -190,3 +191,23 @@ async def bench_of(service: Service, template: Path, folder: Path) -> AsyncItera
         finally:
             await client.close()
             engine.dispose()
+
+
+@pytest.fixture(scope="session")
+def inventory_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """The real inventory."""
+    with inventory(tmp_path_factory.mktemp("inventory")) as service:
+        yield service
+
+
+@pytest.fixture(scope="session")
+def journal_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A migrated, empty journal."""
+    return journal_template(tmp_path_factory.mktemp("journal"))
+
+
+@pytest.fixture
+async def bench(inventory_service: Service, journal_path: Path, tmp_path: Path) -> AsyncIterator[Bench]:
+    """A journal and a tenant that nobody has used."""
+    async with bench_of(inventory_service, journal_path, tmp_path) as bench:
+        yield bench
