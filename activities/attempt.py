@@ -62,13 +62,13 @@ class Attempts:
         if begun.attempt is None and not begun.row.state.terminal:
             begun = await self._after_interruption(intent, begun.row, mark)
         if begun.attempt is None:
-            return await self.standing(begun.row, waiting=f"nothing is sent: {begun.refused}")
+            return await standing_of(self._journal, begun.row, waiting=f"nothing is sent: {begun.refused}")
         answer = await self._provider.send(begun.row, begun.attempt)
         observed = await asyncio.to_thread(
             self._journal.observe, begun.row.key, answer, attempt_id=begun.attempt.attempt_id
         )
         raise_if_retryable(observed, answer)
-        return await self.standing(observed.row, waiting=answer.reason)
+        return await standing_of(self._journal, observed.row, waiting=answer.reason)
 
     async def _after_interruption(self, intent: Intent, row: EffectRow, mark: Callable[[], Mark]) -> Begun:
         """A mark exists already, or recovery made the row: the receipt is asked for before anything is sent."""
@@ -79,14 +79,15 @@ class Attempts:
         raise_if_retryable(observed, answer)
         return Begun(row=observed.row, refused=f"next comes {observed.settlement.next} ({answer.reason})")
 
-    async def standing(self, row: EffectRow, *, waiting: str) -> Standing:
-        """How a row stands, as an activity answers it."""
-        outcome = await asyncio.to_thread(self._journal.outcome, row.key) if row.state.terminal else None
-        if row.state.terminal and outcome is None:
-            waiting = "settled, but its release is under way or a late observation waits for a person"
-        if row.state is EffectState.IN_DOUBT:
-            waiting = f"in doubt, a person decides: counterfoil effects show {row.key}"
-        return Standing(key=row.key, state=row.state, outcome=outcome, waiting="" if outcome else waiting)
+
+async def standing_of(journal: Journal, row: EffectRow, *, waiting: str) -> Standing:
+    """How a row stands, as an activity answers it."""
+    outcome = await asyncio.to_thread(journal.outcome, row.key) if row.state.terminal else None
+    if row.state.terminal and outcome is None:
+        waiting = "settled, but its release is under way or a late observation waits for a person"
+    if row.state is EffectState.IN_DOUBT:
+        waiting = f"in doubt, a person decides: counterfoil effects show {row.key}"
+    return Standing(key=row.key, state=row.state, outcome=outcome, waiting="" if outcome else waiting)
 
 
 def least_pause(marks: int) -> float:

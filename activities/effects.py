@@ -1,11 +1,12 @@
 """`effects.settle`: what is done about an effect whose activity did not answer, or whose workflow gives up."""
 
 import asyncio
+from dataclasses import replace
 
 from temporalio import activity
 
 from activities import contracts
-from activities.attempt import Attempts, raise_if_retryable
+from activities.attempt import raise_if_retryable, standing_of
 from activities.beat import beating, check_origin, crossing
 from activities.contracts import SettleRequest, Standing
 from services.effects.errors import FingerprintMismatch
@@ -19,10 +20,9 @@ from services.reconciliation.recovery import recover
 class EffectActivities(contracts.EffectActivities):
     """Settles by look-up, or by closing the key; sends nothing."""
 
-    def __init__(self, journal: Journal, provider: Provider, attempts: Attempts, origin: str) -> None:
+    def __init__(self, journal: Journal, provider: Provider, origin: str) -> None:
         self._journal = journal
         self._provider = provider
-        self._attempts = attempts
         self._origin = origin
 
     @activity.defn(name="effects.settle")
@@ -54,12 +54,7 @@ class EffectActivities(contracts.EffectActivities):
             row, reason = observed.row, answer.reason
             send_again = observed.settlement.next is Next.SEND and not mismatch
         waiting = f"the inventory has no receipt ({reason}): the same key is sent again" if send_again else reason
-        standing = await self._attempts.standing(row, waiting=waiting)
-        return Standing(
-            key=standing.key,
-            state=standing.state,
-            outcome=None if mismatch else standing.outcome,
-            waiting=standing.waiting,
-            send_again=send_again,
-            mismatch=mismatch,
-        )
+        standing = await standing_of(self._journal, row, waiting=waiting)
+        if mismatch:
+            return replace(standing, outcome=None, mismatch=mismatch)
+        return replace(standing, send_again=send_again)

@@ -21,6 +21,7 @@ import httpx
 
 from activities.contracts import SEND_DEADLINE_SECONDS
 from services.effects.records import Answer, Attempt, EffectRow, Receipt, Seen, Source
+from services.journal.rows import timestamp
 
 CONNECT_SECONDS: Final = 1.0
 # Below the server's keep-alive (5 s): a connection that the server is about to close is not used again.
@@ -124,7 +125,7 @@ class InventoryClient:
         headers = {
             "Content-Type": "application/json",
             "Idempotency-Key": f'"{row.key}"',
-            "Effect-Not-After": gate.attempt.not_after.isoformat(timespec="microseconds").replace("+00:00", "Z"),
+            "Effect-Not-After": timestamp(gate.attempt.not_after),
         }
         if row.supersedes:
             headers["Effect-Supersedes"] = ", ".join(row.supersedes)

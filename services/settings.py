@@ -14,11 +14,11 @@ from pydantic import AfterValidator, Field, SecretStr, ValidationError, Validati
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from services.effects.settle import MARGIN, SEND_WINDOW
+
 PREFIX = "COUNTERFOIL_"
-# A day: an outage over night ends before its effects are voided, and a person sees them within a working day.
-SEND_WINDOW_SECONDS = 24 * 60 * 60
-# Clocks that are kept by NTP differ by far less; ten times the usual worst case of an unattended machine.
-MARGIN_SECONDS = 5 * 60
+SEND_WINDOW_SECONDS = int(SEND_WINDOW.total_seconds())
+MARGIN_SECONDS = int(MARGIN.total_seconds())
 
 # The tenant is marked by the SKU ORIGIN-<origin>, and a SKU has at most 64 characters.
 _ORIGIN = re.compile(r"[a-z0-9][a-z0-9._-]{0,56}")
@@ -155,7 +155,7 @@ class WorkerSettings(OriginSettings, JournalSettings, InventoryClientSettings):
 
     send_window_seconds: Annotated[
         int,
-        # No longer than the workflows go on sending (workflows.policies.SEND_WINDOW).
+        # No longer than the workflows go on sending (workflows.policies.schedule_to_close).
         Field(
             gt=0,
             le=SEND_WINDOW_SECONDS,

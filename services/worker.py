@@ -86,8 +86,7 @@ def build(
         interceptors: for tests that stand at the seams.
         max_cached_workflows: 0 keeps no run between its tasks.
     """
-    me = identity()
-    attempts = Attempts(parts.journal, parts.provider, asdict(me))
+    attempts = Attempts(parts.journal, parts.provider, asdict(identity()))
     inventory = InventoryActivities(attempts, parts.origin)
     sweep = Sweep(
         parts.journal,
@@ -103,7 +102,7 @@ def build(
         activities=[
             inventory.reserve,
             inventory.release,
-            EffectActivities(parts.journal, parts.provider, attempts, parts.origin).settle,
+            EffectActivities(parts.journal, parts.provider, parts.origin).settle,
             JournalActivities(parts.journal, parts.origin).record_decision,
             ReconciliationActivities(sweep, client).sweep_page,
         ],

@@ -8,9 +8,7 @@ from datetime import datetime, timedelta
 
 from temporalio.common import RetryPolicy
 
-# How long after its decision an effect may be sent. The journal's setting decides; this one only bounds the activity.
-SEND_WINDOW = timedelta(hours=24)
-MARGIN = timedelta(minutes=5)
+from services.effects.settle import MARGIN, SEND_WINDOW
 
 # A workflow task is milliseconds of pure code; a worker killed inside one is noticed after this.
 TASK_TIMEOUT = timedelta(seconds=1)
@@ -42,6 +40,9 @@ SWEEP_PAGES_PER_RUN = 50
 
 
 def schedule_to_close(decided_at: datetime, now: datetime) -> timedelta | None:
-    """How long an effect's activity may go on; None when nothing may be sent any more."""
+    """How long an effect's activity may go on; None when nothing may be sent any more.
+
+    The journal's own window, which is never longer, decides about each send; this only bounds the activity.
+    """
     left = decided_at + SEND_WINDOW + MARGIN - now
     return left if left > timedelta(0) else None

@@ -17,6 +17,7 @@ import click
 from services.cli.inventory_client import Delivery, command_line, deliver, read_stock
 from services.cli.output import CommandError, ExitCode, Group, Output, finish, pass_output
 from services.database import describe, parse_url
+from services.effects.keys import PROVIDER_KEY
 from services.settings import InventoryClientSettings, InventorySettings, InventoryTokensSettings
 
 HOST = "127.0.0.1"
@@ -24,7 +25,6 @@ HOST = "127.0.0.1"
 PORT = 8090
 
 _SKU = re.compile(r"[A-Z0-9][A-Z0-9._-]{0,63}")
-_KEY = re.compile(r"[A-Za-z0-9._~:-]{16,128}")
 _QUANTITY_LIMIT = 1_000_000_000
 
 
@@ -106,7 +106,7 @@ def _skus(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...])
 
 
 def _key(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
-    if value is not None and not _KEY.fullmatch(value):
+    if value is not None and not PROVIDER_KEY.fullmatch(value):
         raise click.BadParameter("a key is 16-128 of A-Z, a-z, 0-9, '.', '_', '~', ':' and '-'.")
     return value
 

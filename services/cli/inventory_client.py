@@ -7,7 +7,6 @@ What a delivery may conclude (the engine's own client, for workflows, is another
 - Nothing is retried here: a person repeats the command.
 """
 
-import hashlib
 import json
 import shlex
 import ssl
@@ -20,9 +19,9 @@ from functools import cache
 from typing import Any
 
 import httpx
-import rfc8785
 
 from services.cli.output import CommandError, ExitCode
+from services.effects.keys import canonical, fingerprint
 
 # A person waits: longer than the service's own lock timeout (2 s) and shorter than patience.
 _CONNECT_SECONDS = 3
@@ -47,10 +46,14 @@ class Delivery:
         return command_line(f"{self.sku}={self.quantity}", key=self.key)
 
     @property
+    def request(self) -> dict[str, Any]:
+        """The request's members."""
+        return {"quantity": self.quantity, "sku": self.sku}
+
+    @property
     def fingerprint(self) -> str:
         """What the inventory's receipt of this delivery must carry."""
-        request: dict[str, Any] = {"quantity": self.quantity, "sku": self.sku}
-        return hashlib.sha256(rfc8785.dumps(["cf-fp1", "inventory.deliver", {}, request])).hexdigest()
+        return fingerprint("inventory.deliver", {}, self.request)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,11 +133,10 @@ def deliver(url: str, token: str, delivery: Delivery) -> tuple[bool, str]:
         "Idempotency-Key": f'"{delivery.key}"',
         "Effect-Not-After": (datetime.now(UTC) + _NOT_AFTER).isoformat(timespec="seconds").replace("+00:00", "Z"),
     }
-    request: dict[str, Any] = {"quantity": delivery.quantity, "sku": delivery.sku}
     what = f"The delivery of {delivery.quantity} {delivery.sku}"
     with _client(url, token) as client:
         try:
-            answer = _ask(client, "POST", "/v1/deliveries", content=rfc8785.dumps(request), headers=headers)
+            answer = _ask(client, "POST", "/v1/deliveries", content=canonical(delivery.request), headers=headers)
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
             # A fresh client has no kept-alive connection: without a connection no byte has left.
             message = (

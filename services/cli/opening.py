@@ -1,19 +1,16 @@
 """What the reading commands open: the journal, and nothing of it is changed."""
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 
 import click
 
 from services.database import check_schema, open_engine
 from services.effects.errors import InvalidEffect
-from services.effects.keys import derive_key
+from services.effects.keys import PROVIDER_KEY, derive_key
+from services.effects.settle import SEND_WINDOW
 from services.journal.reads import JournalReads
-from services.settings import SEND_WINDOW_SECONDS, JournalSettings, OriginSettings
-
-_KEY = re.compile(r"[A-Za-z0-9._~:-]{16,128}")
+from services.settings import JournalSettings, OriginSettings
 
 
 @contextmanager
@@ -26,14 +23,14 @@ def open_journal(settings: JournalSettings) -> Iterator[JournalReads]:
     engine = open_engine(settings.journal_database_url.get_secret_value())
     try:
         check_schema("journal", engine)
-        yield JournalReads(engine, send_window=timedelta(seconds=SEND_WINDOW_SECONDS))
+        yield JournalReads(engine, send_window=SEND_WINDOW)
     finally:
         engine.dispose()
 
 
 def check_effect(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
     """Refuse what is neither KEY nor SCOPE/NAME."""
-    if value is None or "/" in value.strip("/") or _KEY.fullmatch(value):
+    if value is None or "/" in value.strip("/") or PROVIDER_KEY.fullmatch(value):
         return value
     raise click.BadParameter(f"{value!r} is neither a key (cf1-...-g1) nor SCOPE/NAME.")
 

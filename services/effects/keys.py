@@ -32,6 +32,8 @@ REFERENCE_BYTES = 512
 # Longest name of an effect that may have to be given back: `.g17.release` must still fit behind it.
 NAME_LIMIT = TEXT_LIMIT - len(f".g{LAST_GENERATION}.release")
 
+# What the keyed contract lets a key be, whoever made it.
+PROVIDER_KEY = re.compile(r"[A-Za-z0-9._~:-]{16,128}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 _RELEASE = re.compile(r"^(?P<name>.+)\.g(?P<generation>[1-9][0-9]?)\.release$")
 

@@ -20,6 +20,9 @@ from typing import assert_never
 from services.effects.records import Answer, Attempt, EffectRow, Receipt, Seen, requested
 from services.effects.states import EffectState, agree
 
+# How long after its decision an effect may be sent. A day: an outage over night ends before its effects are voided, and
+# a person sees them within a working day.
+SEND_WINDOW = timedelta(hours=24)
 # The provider's clock and ours may differ by half of it; the other half is for the packet that is under way.
 MARGIN = timedelta(minutes=5)
 

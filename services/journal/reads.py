@@ -10,7 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from services.database import reading
-from services.effects.keys import LAST_GENERATION, release_name
+from services.effects.keys import release_name
 from services.effects.records import Attempt, EffectRow, Outcome, OutcomeState, Seen, Source
 from services.effects.states import EffectState
 from services.journal import rows
@@ -164,7 +164,6 @@ class JournalReads:
             EFFECTS.c.origin == row.origin,
             EFFECTS.c.scope == row.scope,
             EFFECTS.c.name == release_name(row.name, row.generation),
-            EFFECTS.c.generation <= LAST_GENERATION,
         )
         return tuple(self._row(found) for found in connection.execute(statement).mappings())
 

@@ -35,14 +35,12 @@ from services.effects.records import (
     Seen,
     Source,
 )
-from services.effects.settle import DID_NOTHING, MARGIN, Settlement, settle
+from services.effects.settle import DID_NOTHING, MARGIN, SEND_WINDOW, Settlement, settle
 from services.effects.states import EffectState, sources
 from services.journal import rows
 from services.journal.reads import JournalReads, fold_attempts
 from services.journal.rows import Decision, text, timestamp
 from services.journal.tables import DECISIONS, EFFECTS, ENTRIES
-
-SEND_WINDOW = timedelta(hours=24)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

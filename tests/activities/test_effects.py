@@ -20,7 +20,7 @@ OTHER = intent_now(request={"lines": [{"sku": "FILTER-A", "quantity": 5}]})
 
 async def settle(bench: Bench, intent: Intent = INTENT, *, given_up: str = "") -> Standing:
     """Settle, inside an activity."""
-    activities = EffectActivities(bench.journal, bench.between, bench.attempts(), "demo")
+    activities = EffectActivities(bench.journal, bench.between, "demo")
     request = SettleRequest(intent=intent, given_up=given_up)
     standing: Standing = await ActivityEnvironment().run(activities.settle, request)
     return standing
@@ -232,7 +232,7 @@ async def test_a_settled_row_is_answered_without_asking_anybody(bench: Bench) ->
 
 async def test_another_deployments_intent_is_refused_and_nothing_recorded(bench: Bench) -> None:
     """Origin demo at a worker of staging."""
-    activities = EffectActivities(bench.journal, bench.between, bench.attempts(), "staging")
+    activities = EffectActivities(bench.journal, bench.between, "staging")
     with pytest.raises(ApplicationError, match="Nothing was recorded or sent") as raised:
         await ActivityEnvironment().run(activities.settle, SettleRequest(intent=INTENT, given_up="cancelled"))
     assert (raised.value.type, raised.value.non_retryable) == ("OriginMismatch", True)

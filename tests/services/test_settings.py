@@ -8,6 +8,7 @@ from datetime import timedelta
 import pydantic
 import pytest
 
+from services.effects.settle import SEND_WINDOW
 from services.settings import (
     SEND_WINDOW_SECONDS,
     InventoryClientSettings,
@@ -16,7 +17,6 @@ from services.settings import (
     SettingsError,
     WorkerSettings,
 )
-from workflows import policies
 
 COMPLETE = {
     "COUNTERFOIL_ORIGIN": "fra-prod",
@@ -121,7 +121,7 @@ def test_nothing_is_read_at_import() -> None:
 
 def test_a_send_window_longer_than_the_workflows_go_on_sending_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing would be sent in its second half, and the wait would look like an outage."""
-    assert timedelta(seconds=SEND_WINDOW_SECONDS) == policies.SEND_WINDOW
+    assert timedelta(seconds=SEND_WINDOW_SECONDS) == SEND_WINDOW
     _set(monkeypatch, COUNTERFOIL_SEND_WINDOW_SECONDS=str(SEND_WINDOW_SECONDS + 1))
     with pytest.raises(SettingsError, match="COUNTERFOIL_SEND_WINDOW_SECONDS"):
         WorkerSettings.read()

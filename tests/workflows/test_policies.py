@@ -1,13 +1,15 @@
 """The numbers agree with each other and with the limits of what they bound."""
 
+import inspect
 from datetime import UTC, datetime, timedelta
 
 from activities.contracts import HEARTBEAT_EVERY_SECONDS, SEND_DEADLINE_SECONDS, PageRequest
 from activities.inventory_client import LONGEST_PAUSE_SECONDS
 from services.database import LOCK_TIMEOUT_SECONDS
-from services.effects.settle import MARGIN
-from services.journal.store import SEND_WINDOW
+from services.effects.settle import MARGIN, SEND_WINDOW
+from services.journal.store import Journal
 from services.reconciliation.sweep import LOOK_UPS_AT_ONCE
+from services.settings import WorkerSettings
 from workflows import policies
 
 DECIDED_AT = datetime(2026, 3, 1, tzinfo=UTC)
@@ -15,7 +17,7 @@ DECIDED_AT = datetime(2026, 3, 1, tzinfo=UTC)
 
 def test_an_effects_activity_may_go_on_until_its_window_and_the_margin_are_over() -> None:
     """From its decision on, not from when it is scheduled; then it is settled only."""
-    whole = policies.SEND_WINDOW + policies.MARGIN
+    whole = SEND_WINDOW + MARGIN
     assert policies.schedule_to_close(DECIDED_AT, DECIDED_AT) == whole
     assert policies.schedule_to_close(DECIDED_AT, DECIDED_AT + timedelta(hours=20)) == whole - timedelta(hours=20)
     assert policies.schedule_to_close(DECIDED_AT, DECIDED_AT + whole - timedelta(seconds=1)) == timedelta(seconds=1)
@@ -23,9 +25,14 @@ def test_an_effects_activity_may_go_on_until_its_window_and_the_margin_are_over(
     assert policies.schedule_to_close(DECIDED_AT, DECIDED_AT + timedelta(days=365)) is None
 
 
-def test_workflow_and_journal_mean_the_same_window_and_margin() -> None:
+def test_workflow_journal_and_settings_mean_the_same_window_and_margin() -> None:
     """By default."""
-    assert (policies.SEND_WINDOW, policies.MARGIN) == (SEND_WINDOW, MARGIN)
+    assert (timedelta(hours=24), timedelta(minutes=5)) == (SEND_WINDOW, MARGIN)
+    journal = inspect.signature(Journal.__init__).parameters
+    assert (journal["send_window"].default, journal["margin"].default) == (SEND_WINDOW, MARGIN)
+    settings = WorkerSettings.model_fields
+    seconds = (settings["send_window_seconds"].default, settings["margin_seconds"].default)
+    assert seconds == (SEND_WINDOW.total_seconds(), MARGIN.total_seconds())
 
 
 def test_an_attempt_fits_into_its_activity_and_its_drain() -> None:
