@@ -12,7 +12,7 @@ import click
 from services.cli.output import Command, CommandError, ExitCode, Output, finish, pass_output
 from services.drill.demo import ORIGIN, Demo, DemoFailed, examples, plan
 from services.drill.network_faults import FaultNotReached
-from services.drill.processes import ProcessError, Processes
+from services.drill.processes import ProcessError, Processes, signals_cancel
 from services.drill.report import KILL_HEADER, Report, Story, tell_story, totals, verdict
 from services.drill.stack import running_stack
 
@@ -38,7 +38,7 @@ def demo(output: Output, *, keep: bool, folder: Path | None) -> None:
     keep_folder = folder is not None
     try:
         with Processes() as processes:
-            passed = asyncio.run(_demo(output, processes, place, keep=keep))
+            passed = asyncio.run(_until_ended(output, processes, place, keep=keep))
         keep_folder = keep_folder or not passed
     except (ProcessError, DemoFailed, FaultNotReached) as error:
         keep_folder = True
@@ -51,6 +51,11 @@ def demo(output: Output, *, keep: bool, folder: Path | None) -> None:
     if not passed:
         output.note(f"Databases and logs are in {place}.")
         finish(ExitCode.FOUND)
+
+
+async def _until_ended(output: Output, processes: Processes, folder: Path, *, keep: bool) -> bool:
+    with signals_cancel():
+        return await _demo(output, processes, folder, keep=keep)
 
 
 async def _demo(output: Output, processes: Processes, folder: Path, *, keep: bool) -> bool:

@@ -248,6 +248,39 @@ def _leave(number: int, _frame: FrameType | None) -> None:
 
 
 @contextmanager
+def signals_cancel() -> Iterator[None]:
+    """Inside a `Processes` block and a running loop: SIGTERM and SIGHUP cancel this task, as asyncio lets Ctrl-C do.
+
+    A handler that raises is not enough there: whatever callback it interrupts may swallow the exception, and the signal
+    is lost (seen: a demo that was told to end and went on to its end).
+
+    Raises:
+        SystemExit: 128 + the signal's number, once the task has been cancelled by it.
+    """
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    came: list[signal.Signals] = []
+
+    def leave(number: signal.Signals) -> None:
+        came.append(number)
+        if task is not None:
+            task.cancel()
+
+    handled = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is _leave]
+    for number in handled:
+        loop.add_signal_handler(number, leave, number)
+    try:
+        yield
+    except asyncio.CancelledError:
+        if came:
+            raise SystemExit(128 + came[0]) from None
+        raise
+    finally:
+        for number in handled:
+            loop.remove_signal_handler(number)
+            signal.signal(number, _leave)
+
+
+@contextmanager
 def _signals_later() -> Iterator[None]:
     """Let what must not be torn apart finish first: signals that would raise here are delivered after the block."""
     if threading.current_thread() is not threading.main_thread():

@@ -299,3 +299,29 @@ async def test_a_temporal_server_that_cannot_start_says_why_at_once(tmp_path: Pa
         with pytest.raises(ProcessError, match="The Temporal server ended with exit code 1"):
             await server.start()
         assert time.monotonic() - before < processes.TEMPORAL_START_SECONDS
+
+
+SWALLOWED = """
+import asyncio, signal
+from services.drill.processes import Processes, signals_cancel
+
+def swallow():
+    try:
+        signal.raise_signal(signal.SIGTERM)
+    except SystemExit:
+        print("swallowed", flush=True)
+
+async def work():
+    with signals_cancel():
+        asyncio.get_running_loop().call_soon(swallow)
+        await asyncio.Event().wait()
+
+with Processes():
+    asyncio.run(work())
+"""
+
+
+def test_a_signal_is_not_lost_in_a_callback_that_swallows_exceptions() -> None:
+    """It cancels the task that works, and the exit code says which signal it was."""
+    done = subprocess.run([sys.executable, "-c", SWALLOWED], capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (128 + signal.SIGTERM, "", "")
