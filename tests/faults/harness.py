@@ -49,6 +49,8 @@ from tests.faults.servers import COUNTERFOIL, LIMIT_SECONDS, Bench, Inventory, e
 from tests.faults.stores import Stores
 from workflows.incident import Incident, IncidentResult
 
+ROOT = Path(__file__).parents[2]
+
 _numbers = itertools.count(1)
 
 
@@ -86,25 +88,31 @@ class Case:
         finally:
             await provider.close()
 
-    async def worker(self) -> Child:
+    async def worker(self, *program: str, journal_url: str = "") -> Child:
         """A worker process, once it polls."""
-        child = self.start_worker()
+        child = self.start_worker(*program, journal_url=journal_url)
         await self.ready(child)
         return child
 
-    def start_worker(self) -> Child:
-        """A worker process that has just been started."""
+    def start_worker(self, *program: str, journal_url: str = "") -> Child:
+        """A worker process that has just been started.
+
+        Args:
+            program: by default this build's own.
+            journal_url: by default the case's.
+        """
         number = next(self._numbers)
         child = self.processes.start(
-            [COUNTERFOIL, "worker"],
+            program or [COUNTERFOIL, "worker"],
             name=f"Worker {number} of {self.origin}",
             log=self.folder / f"worker-{number}.log",
             env=environment(
                 TEMPORAL_ADDRESS=self.temporal_address,
                 COUNTERFOIL_ORIGIN=self.origin,
-                COUNTERFOIL_JOURNAL_DATABASE_URL=self.journal_url,
+                COUNTERFOIL_JOURNAL_DATABASE_URL=journal_url or self.journal_url,
                 COUNTERFOIL_INVENTORY_URL=self.proxy.url,
                 COUNTERFOIL_INVENTORY_TOKEN=self.token,
+                PYTHONPATH=str(ROOT),  # for the programs that are part of the tests
             ),
         )
         self.workers.append(child)
