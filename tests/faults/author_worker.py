@@ -13,7 +13,7 @@ from services import worker
 from services.effects import keys
 from services.settings import WorkerSettings
 from services.temporal import connect
-from tests.faults.workflows import AbandonedOrder, ContinuedOrder
+from tests.faults.workflows import AbandonedOrder, ContinuedOrder, WaitingOrder
 
 THIS_BUILD = (sys.executable, "-m", "tests.faults.author_worker")
 ANOTHER_BUILD = (*THIS_BUILD, "another-build")
@@ -25,9 +25,8 @@ async def _work() -> None:
     def started() -> None:
         print(f"Worker {os.getpid()} works for origin {settings.origin}.", flush=True)  # noqa: T201 - the log
 
-    await worker.run(
-        settings, await connect(), asyncio.Event(), started=started, workflows=(AbandonedOrder, ContinuedOrder)
-    )
+    orders = (AbandonedOrder, ContinuedOrder, WaitingOrder)
+    await worker.run(settings, await connect(), asyncio.Event(), started=started, workflows=orders)
 
 
 if __name__ == "__main__":

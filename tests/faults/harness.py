@@ -183,18 +183,21 @@ class Case:
         await add_search_attributes(self.client)
         await ensure_schedule(self.client, self.origin)
 
-    async def reset(self, *, to_last: bool = False, forget_updates: bool = False, number: int = 1) -> None:
-        """Reset an incident to its first workflow task, or to its last."""
+    async def reset(
+        self, *, to_last: bool = False, forget_updates: bool = False, number: int = 1, workflow_id: str = ""
+    ) -> None:
+        """Reset an incident, or another workflow, to its first workflow task, or to its last."""
+        handle = self.client.get_workflow_handle(workflow_id or self.scope(number))
         finished = [
             event.event_id
-            async for event in self.handle(number).fetch_history_events()
+            async for event in handle.fetch_history_events()
             if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
         ]
         exclude = [ResetReapplyExcludeType.RESET_REAPPLY_EXCLUDE_TYPE_UPDATE] if forget_updates else []
         await self.client.workflow_service.reset_workflow_execution(
             ResetWorkflowExecutionRequest(
                 namespace=self.client.namespace,
-                workflow_execution=WorkflowExecution(workflow_id=self.scope(number)),
+                workflow_execution=WorkflowExecution(workflow_id=handle.id),
                 reason="a fault test",
                 workflow_task_finish_event_id=finished[-1 if to_last else 0],
                 request_id=f"{self.origin}-{next(self._numbers)}",

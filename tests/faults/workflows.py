@@ -105,3 +105,23 @@ class ContinuedOrder(EffectWorkflow):
         if later:
             workflow.continue_as_new(replace(order, runs=later, before=outcomes))
         return outcomes
+
+
+@workflow.defn(name="WaitingOrder")
+class WaitingOrder(Order):
+    """An order that begins when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._begins = False
+
+    @workflow.run
+    async def run(self, order: OrderInput) -> list[Outcome]:
+        """Every outcome, in order."""
+        await workflow.wait_condition(lambda: self._begins)
+        return await super().run(order)
+
+    @workflow.signal
+    def begin(self) -> None:
+        """Let it begin."""
+        self._begins = True
