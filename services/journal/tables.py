@@ -1,6 +1,6 @@
 """The journal's tables, for SQLite and PostgreSQL alike.
 
-- `entries` and `decisions` are append-only: triggers refuse UPDATE, DELETE and REPLACE (see the migration).
+- `entries`, `decisions` and `seals` are append-only: triggers refuse UPDATE, DELETE and REPLACE (see the migrations).
 - A row of `effects` is the fold of its key's entries; both change in one transaction.
 """
 
@@ -102,4 +102,19 @@ ENTRIES = sa.Table(
     ),
     sa.Index("ix_entries_key_id", "key", "id"),
     sqlite_autoincrement=True,  # an id is never used twice, not even after the newest entry was cut off
+)
+
+# Digests that chain the entries, in the order of their ids; written and read by services.journal.seals.
+SEALS = sa.Table(
+    "seals",
+    METADATA,
+    sa.Column("number", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True, autoincrement=False),
+    sa.Column("upto_id", sa.BigInteger, nullable=False),  # the last entry it covers
+    sa.Column("count", sa.Integer, nullable=False),  # of the entries it covers: ids may have gaps
+    sa.Column("previous", sa.String(64), nullable=False),  # the digest of the seal before it; empty in the first
+    sa.Column("leaves", sa.LargeBinary, nullable=False),  # of each entry its id, 8 bytes, and its digest, 32 bytes
+    sa.Column("sealed_at", UtcDateTime, nullable=False),
+    sa.Column("sealed_by", sa.Text, nullable=False),
+    sa.Column("digest", sa.String(64), nullable=False),
+    sa.CheckConstraint("number >= 1", name="number"),
 )
