@@ -19,7 +19,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "reconcile": ("services.cli.reconcile", "reconcile", "Match everything unsettled to its receipt, now."),
     "audit": ("services.cli.audit", "audit", "Compare both halves, both ways: doubled, lost, unresolved, orphans."),
     "effects": ("services.cli.effects", "effects", "List effects; show both halves of one side by side."),
-    "journal": ("services.cli.journal", "journal", "Show the journal's entries, in order."),
+    "journal": ("services.cli.journal", "journal", "Show the journal's entries in order; seal and verify them."),
     "worker": ("services.cli.worker", "worker", "Run a worker process."),
     "setup": ("services.cli.setup", "setup", "Make what a deployment needs: attributes, Schedule, tenant marker."),
     "inventory": ("services.cli.inventory", "inventory", "Serve the mock inventory; see and deliver stock."),
