@@ -60,6 +60,9 @@ def stored(
 def _moment(written: Any) -> Any:
     try:
         moment = datetime.fromisoformat(written)
-        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+        if moment.tzinfo is not None:
+            return moment.astimezone(UTC)
+        # SQLite keeps text: the same moment in other words is not what was written.
+        return moment.replace(tzinfo=UTC) if moment.isoformat(" ", "microseconds") == written else written
     except (TypeError, ValueError, OverflowError):
         return written
