@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import sqlalchemy as sa
-
 from services.effects.keys import canonical
 from services.effects.records import EffectRow, Intent, Receipt
 from services.effects.states import EffectState
@@ -91,6 +89,11 @@ def new_effect(intent: Intent, *, born_by: str, created_at: datetime) -> dict[st
         "attempts": 0,
         "created_at": created_at,
     }
+
+
+def complete(new: Mapping[str, Any]) -> dict[str, Any]:
+    """A new effects row as it is read back: with the columns that are empty at first."""
+    return {"last_not_after": None, "settled_at": None, "receipt": None, **new}
 
 
 def effect_row(row: sa.RowMapping | Mapping[str, Any], send_window: timedelta) -> EffectRow:
