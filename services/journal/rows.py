@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import sqlalchemy as sa
+
 from services.effects.keys import canonical
 from services.effects.records import EffectRow, Intent, Receipt
 from services.effects.states import EffectState
