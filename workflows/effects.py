@@ -302,7 +302,9 @@ class EffectWorkflow:
     async def _pause(self, seconds: float, woken: int) -> None:
         """Wait, or go on at once when somebody has settled something since `woken` was read."""
         try:
-            await workflow.wait_condition(lambda: self._woken > woken, timeout=seconds)
+            await workflow.wait_condition(
+                lambda: self._woken > woken, timeout=seconds, timeout_summary="ask again, unless woken before"
+            )
         except TimeoutError:
             return
 
