@@ -10,11 +10,12 @@ What holds after every method, whatever crashed:
 - A row's decided_at is only ever lowered; its deadline is the latest one ever marked.
 - Decisions: the first one under (origin, scope, name, generation) stands.
 - No method keeps its transaction open after it returns, so none is open across a send.
+- What several threads write at the same time is committed together (`services.journal.group_commit`). A mark whose
+  COMMIT got no answer is read back by its attempt's id: not found means not sent.
 
 The methods block: call them from a thread.
 """
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -22,7 +23,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from services.database import insert_once, writing
+from services.database import CommitUnknown, insert_once
 from services.effects.errors import FingerprintMismatch
 from services.effects.keys import derive_key
 from services.effects.records import (
@@ -38,8 +39,9 @@ from services.effects.records import (
 from services.effects.settle import DID_NOTHING, MARGIN, SEND_WINDOW, Settlement, settle
 from services.effects.states import EffectState, sources
 from services.journal import rows
-from services.journal.reads import JournalReads, fold_attempts
-from services.journal.rows import Decision, text, timestamp
+from services.journal.group_commit import GroupCommit
+from services.journal.reads import JournalReads, fold_attempts, of_name
+from services.journal.rows import Decision, Entry, text, timestamp
 from services.journal.tables import DECISIONS, EFFECTS, ENTRIES
 
 
@@ -87,6 +89,7 @@ class Journal(JournalReads):
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         super().__init__(engine, send_window=send_window)
+        self._commits = GroupCommit(engine)
         self._recorded_by = recorded_by
         self._margin = margin
         self._clock = clock
@@ -99,20 +102,31 @@ class Journal(JournalReads):
 
         Raises:
             FingerprintMismatch: the key stands for another payload; nothing was recorded.
+            CommitUnknown: the mark may come to be there: nothing may be sent for it.
         """
-        with writing(self._engine) as connection:
+
+        def work(connection: sa.Connection) -> Begun:
             now = self._clock()
             row, created = self._ensure(connection, intent, born_by="attempt", now=now)
             if not created:
                 return Begun(row=row, refused="the key has been begun before")
             return self._mark(connection, row, mark, now)
 
+        return self._marked(work, intent, mark)
+
     def mark(self, intent: Intent, mark: Mark) -> Begun:
-        """Record the next attempt's mark under the row's lock, unless something forbids another send."""
-        with writing(self._engine) as connection:
+        """Record the next attempt's mark under the row's lock, unless something forbids another send.
+
+        Raises:
+            CommitUnknown: the mark may come to be there: nothing may be sent for it.
+        """
+
+        def work(connection: sa.Connection) -> Begun:
             now = self._clock()
             row, _ = self._ensure(connection, intent, born_by="attempt", now=now)
             return self._mark(connection, row, mark, now)
+
+        return self._marked(work, intent, mark)
 
     def own(self, intent: Intent) -> EffectRow:
         """Make sure that the row exists before the provider is asked: a frozen attempt can then no longer insert it.
@@ -120,8 +134,9 @@ class Journal(JournalReads):
         Raises:
             FingerprintMismatch: the key stands for another payload; nothing was recorded.
         """
-        with writing(self._engine) as connection:
-            return self._ensure(connection, intent, born_by="recovery", now=self._clock())[0]
+        return self._commits.run(
+            lambda connection: self._ensure(connection, intent, born_by="recovery", now=self._clock())[0]
+        )
 
     def give_up(self, intent: Intent, *, why: str) -> EffectRow:
         """Forbid every further mark; the row is inserted first if there is none.
@@ -129,13 +144,16 @@ class Journal(JournalReads):
         Raises:
             FingerprintMismatch: the key stands for another payload: it is not this caller's to give up.
         """
-        with writing(self._engine) as connection:
+
+        def work(connection: sa.Connection) -> EffectRow:
             now = self._clock()
             row, _ = self._ensure(connection, intent, born_by="recovery", now=now)
             if row.given_up or row.state.terminal:
                 return row
             self._append(connection, row.key, "given_up", {"why": why}, now)
             return self._update(connection, row, {"given_up": True})
+
+        return self._commits.run(work)
 
     def observe(self, key: str, answer: Answer, *, attempt_id: str | None = None) -> Observed:
         """Record what was learned and move the row as `settle` decides, under its lock.
@@ -145,36 +163,51 @@ class Journal(JournalReads):
             answer: what one exchange with the provider showed.
             attempt_id: of the attempt whose own send was answered.
         """
-        with writing(self._engine) as connection:
-            now = self._clock()
-            row = self._locked(connection, key)
-            if row is None:
-                raise LookupError(f"The journal has no effect {key}: own the row before observing.")
-            known = fold_attempts(self._entries(connection, key))
-            after = known if answer.source is not Source.SEND else _with_seen(known, attempt_id, answer.seen)
-            settlement = settle(row, after, answer, margin=self._margin)
-            if settlement.late and answer.receipt is not None:
-                row = self._late(connection, row, answer.receipt, settlement.alarm or "", now)
-                return Observed(row=row, settlement=settlement)
-            moved = settlement.state is not row.state
-            body = _observation(answer, settlement, attempt_id, with_receipt=moved)
-            proven = after != known and answer.seen in DID_NOTHING
-            if moved or proven or self._is_news(connection, key, body):
-                self._append(connection, key, "observation", body, now)
-            if moved:
-                row = self._move(connection, row, settlement.state, answer.receipt, now)
-            if settlement.predecessor is not None:
-                row = self._late_predecessor(connection, row, settlement.predecessor, settlement.alarm or "", now)
-            return Observed(row=row, settlement=settlement)
+        return self._commits.run(lambda connection: self._observe(connection, key, answer, attempt_id))
 
     def record_decision(
         self, *, origin: str, scope: str, name: str, decided_at: datetime, body: Mapping[str, str], generation: int = 1
     ) -> tuple[Decision, bool]:
         """Record a decision unless one stands already; the one that stands, and whether it is this call's."""
-        with writing(self._engine) as connection:
-            return self._decide(
+        return self._commits.run(
+            lambda connection: self._decide(
                 connection, origin, scope, name, generation, decided_at=decided_at, body=body, now=self._clock()
             )
+        )
+
+    def _marked(self, work: Callable[[sa.Connection], Begun], intent: Intent, mark: Mark) -> Begun:
+        try:
+            return self._commits.run(work)
+        except CommitUnknown:
+            # Only what a new connection shows permits a send. A mark that turns up later is one that nobody sent for.
+            attempts = {attempt.attempt_id: attempt for attempt in self.attempts(intent.key)}
+            row = self.effect(intent.key)
+            if row is None or mark.attempt_id not in attempts:
+                raise
+            return Begun(row=row, attempt=attempts[mark.attempt_id])
+
+    def _observe(self, connection: sa.Connection, key: str, answer: Answer, attempt_id: str | None) -> Observed:
+        now = self._clock()
+        row = self._locked(connection, key)
+        if row is None:
+            raise LookupError(f"The journal has no effect {key}: own the row before observing.")
+        entries = self._entries(connection, key)
+        known = fold_attempts(entries)
+        after = known if answer.source is not Source.SEND else _with_seen(known, attempt_id, answer.seen)
+        settlement = settle(row, after, answer, margin=self._margin)
+        if settlement.late and answer.receipt is not None:
+            row = self._late(connection, row, answer.receipt, settlement.alarm or "", now)
+            return Observed(row=row, settlement=settlement)
+        moved = settlement.state is not row.state
+        body = _observation(answer, settlement, attempt_id, with_receipt=moved)
+        proven = after != known and answer.seen in DID_NOTHING
+        if moved or proven or _is_news(entries, body):
+            self._append(connection, key, "observation", body, now)
+        if moved:
+            row = self._move(connection, row, settlement.state, answer.receipt, now)
+        if settlement.predecessor is not None:
+            row = self._late_predecessor(connection, row, settlement.predecessor, settlement.alarm or "", now)
+        return Observed(row=row, settlement=settlement)
 
     def _ensure(
         self, connection: sa.Connection, intent: Intent, *, born_by: str, now: datetime
@@ -197,7 +230,7 @@ class Journal(JournalReads):
             values = rows.new_effect(intent, born_by=born_by, created_at=now)
             if insert_once(connection, EFFECTS, values):
                 self._append(connection, key, "intent", rows.intent_body(intent, born_by), now)
-                return self._existing(connection, key), True
+                return self._row(rows.complete(values)), True
             row = self._existing(connection, key)  # a rival committed first; on PostgreSQL the insert waited for it
         _check_same(row, intent)
         if intent.decided_at < row.decided_at:
@@ -243,21 +276,20 @@ class Journal(JournalReads):
             return "it is in doubt"
         if row.given_up:
             return "it has been given up"
-        if self._highest_generation(connection, row) > row.generation:
+        highest = sa.select(sa.func.max(DECISIONS.c.generation)).where(
+            DECISIONS.c.origin == row.origin, DECISIONS.c.scope == row.scope, DECISIONS.c.name == row.name
+        )
+        alarmed = sa.exists().where(of_name(row.origin, row.scope, row.name), EFFECTS.c.alarmed.is_(True))
+        generation, alarm = connection.execute(sa.select(highest.scalar_subquery(), alarmed)).one()
+        if generation > row.generation:
             return "a later generation has been decided"
-        if self._alarmed(connection, row):
+        if alarm:
             return "a late observation on its name waits for a person"
         return ""
 
     def _has_mark(self, connection: sa.Connection, row: EffectRow, attempt_id: str) -> bool:
         marks = fold_attempts(self._entries(connection, row.key)) if row.attempts else ()
         return any(mark.attempt_id == attempt_id for mark in marks)
-
-    def _highest_generation(self, connection: sa.Connection, row: EffectRow) -> int:
-        statement = sa.select(sa.func.max(DECISIONS.c.generation)).where(
-            DECISIONS.c.origin == row.origin, DECISIONS.c.scope == row.scope, DECISIONS.c.name == row.name
-        )
-        return int(connection.execute(statement).scalar() or 0)
 
     def _move(
         self, connection: sa.Connection, row: EffectRow, state: EffectState, receipt: Receipt | None, now: datetime
@@ -278,10 +310,11 @@ class Journal(JournalReads):
         guarded = sa.update(EFFECTS).where(EFFECTS.c.key == row.key, EFFECTS.c.version == row.version)
         if leaving is not None:
             guarded = guarded.where(EFFECTS.c.state.in_(sorted(leaving)))
-        landed = connection.execute(guarded.values(**values, version=row.version + 1)).rowcount
-        if landed != 1:
+        change = guarded.values(**values, version=row.version + 1).returning(EFFECTS)
+        landed = connection.execute(change).mappings().one_or_none()
+        if landed is None:
             raise RuntimeError(f"The row of {row.key} changed under its lock; nothing was recorded.")
-        return self._existing(connection, row.key)
+        return self._row(landed)
 
     def _late(
         self, connection: sa.Connection, row: EffectRow, receipt: Receipt, alarm: str, now: datetime
@@ -328,8 +361,7 @@ class Journal(JournalReads):
             "recorded_at": now,
             "recorded_by": self._recorded_by,
         }
-        mine = insert_once(connection, DECISIONS, values)
-        if mine:
+        if insert_once(connection, DECISIONS, values):
             told = {
                 "origin": origin,
                 "scope": scope,
@@ -339,10 +371,11 @@ class Journal(JournalReads):
             }
             key = derive_key(origin, scope, name, generation)
             self._append(connection, key, "decision", told | {"why": dict(body)}, now)
+            return rows.decision(values), True
         standing = self._standing(connection, origin, scope, name, generation)
         if standing is None:
             raise RuntimeError(f"The decision {name} of {scope} was neither recorded nor found.")
-        return standing, mine
+        return standing, False
 
     def _append(self, connection: sa.Connection, key: str, kind: str, body: Mapping[str, Any], now: datetime) -> None:
         written = text(dict(body))
@@ -357,15 +390,6 @@ class Journal(JournalReads):
             )
         )
 
-    def _is_news(self, connection: sa.Connection, key: str, body: Mapping[str, Any]) -> bool:
-        """Whether an observation that moves nothing says anything that the last one did not."""
-        statement = sa.select(ENTRIES.c.body).where(ENTRIES.c.key == key, ENTRIES.c.kind == "observation")
-        last = connection.execute(statement.order_by(ENTRIES.c.id.desc()).limit(1)).scalar()
-        if last is None:
-            return True
-        before = json.loads(last)
-        return any(before.get(member) != body.get(member) for member in ("source", "seen", "reason", "alarm"))
-
     def _locked(self, connection: sa.Connection, key: str) -> EffectRow | None:
         return self._read(connection, key, lock=True)
 
@@ -374,6 +398,14 @@ class Journal(JournalReads):
         if row is None:
             raise RuntimeError(f"The row of {key} is gone inside its own transaction.")
         return row
+
+
+def _is_news(entries: tuple[Entry, ...], body: Mapping[str, Any]) -> bool:
+    """Whether an observation that moves nothing says anything that the last one did not."""
+    observed = [entry.body for entry in entries if entry.kind == "observation"]
+    if not observed:
+        return True
+    return any(observed[-1].get(member) != body.get(member) for member in ("source", "seen", "reason", "alarm"))
 
 
 def _check_same(row: EffectRow, intent: Intent) -> None:
