@@ -4,11 +4,12 @@ import asyncio
 import time
 
 import click
+from temporalio.client import Client
 
 from services.cli.inventory_client import Delivery, deliver
 from services.cli.output import Command, CommandError, ExitCode, Output, pass_output
 from services.settings import InventoryClientSettings, OriginSettings
-from services.temporal import add_search_attributes, connect, ensure_schedule, schedule_id
+from services.temporal import TemporalUnreachable, add_search_attributes, connect, ensure_schedule, schedule_id
 
 # One key for every origin: the second origin at the same tenant meets the first one's payload and is refused.
 TENANT_KEY = "counterfoil-tenant-origin"
@@ -18,18 +19,25 @@ _PAUSE_SECONDS = 0.25
 
 
 @click.command(cls=Command)
+@click.option(
+    "--wait-seconds",
+    type=click.FloatRange(min=0),
+    default=PATIENCE_SECONDS,
+    show_default=True,
+    help="Wait this long for Temporal and for the inventory to answer.",
+)
 @pass_output
-def setup(output: Output) -> None:
+def setup(output: Output, *, wait_seconds: float) -> None:
     """Mark the inventory's tenant as this origin's; register the search attributes and the sweep's Schedule.
 
-    Safe to repeat: what is there is compared and left. An inventory that just starts is waited for.
+    Safe to repeat: what is there is compared and left. Services that just start are waited for.
 
     Exit codes: 0 done, 2 the namespace or the tenant belongs to something else, 3 Temporal or the inventory is
     unreachable.
     """
     origin = OriginSettings.read().origin
     inventory = InventoryClientSettings.read()
-    marked, added, new_schedule = asyncio.run(_set_up(origin, inventory, output))
+    marked, added, new_schedule = asyncio.run(_set_up(origin, inventory, output, wait_seconds))
     document = {
         "origin": origin,
         "search_attributes_added": added,
@@ -46,18 +54,35 @@ def setup(output: Output) -> None:
     output.result(document, people="\n".join(words))
 
 
-async def _set_up(origin: str, inventory: InventoryClientSettings, output: Output) -> tuple[bool, list[str], bool]:
-    client = await connect()
+async def _set_up(
+    origin: str, inventory: InventoryClientSettings, output: Output, wait_seconds: float
+) -> tuple[bool, list[str], bool]:
+    client = await _reach_temporal(output, wait_seconds)
     # The tenant first: a worker starts once the Schedule is there, and two origins at one tenant must not get so far.
-    marked = await _mark_tenant(origin, inventory, output)
+    marked = await _mark_tenant(origin, inventory, output, wait_seconds)
     return marked, await add_search_attributes(client), await ensure_schedule(client, origin)
 
 
-async def _mark_tenant(origin: str, inventory: InventoryClientSettings, output: Output) -> bool:
+async def _reach_temporal(output: Output, wait_seconds: float) -> Client:
+    deadline = time.monotonic() + wait_seconds
+    waiting = False
+    while True:
+        try:
+            return await connect()
+        except TemporalUnreachable as error:
+            if time.monotonic() > deadline:
+                raise
+            if not waiting:
+                output.note(f"Waiting up to {wait_seconds:g} s for Temporal at {error.where}.")
+        waiting = True
+        await asyncio.sleep(_PAUSE_SECONDS)
+
+
+async def _mark_tenant(origin: str, inventory: InventoryClientSettings, output: Output, wait_seconds: float) -> bool:
     """Mark the tenant as this origin's; whether it was unmarked. An inventory that just starts is waited for."""
     url, token = inventory.inventory_url, inventory.inventory_token.get_secret_value()
     marker = Delivery(sku=f"ORIGIN-{origin}", quantity=1, key=TENANT_KEY)
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + wait_seconds
     waiting = False
     while True:
         try:
@@ -68,7 +93,7 @@ async def _mark_tenant(origin: str, inventory: InventoryClientSettings, output: 
         else:
             return not replayed
         if not waiting:
-            output.note(f"Waiting up to {PATIENCE_SECONDS:g} s for the inventory at {url}.")
+            output.note(f"Waiting up to {wait_seconds:g} s for the inventory at {url}.")
         waiting = True
         await asyncio.sleep(_PAUSE_SECONDS)
 
