@@ -13,7 +13,6 @@ from services.drill.local_stack import FolderError, LocalStack, held, local_stac
 from services.drill.plan import examples
 from services.drill.processes import Child, ProcessError, Processes, signals_cancel
 from services.saved_queries import saved_queries
-from services.saved_queries import saved_queries
 
 # How soon a part that has ended is started again.
 _LOOK_SECONDS = 0.5
@@ -71,12 +70,10 @@ async def _until_ended(output: Output, processes: Processes, folder: Path, *, po
 def _say(output: Output, local: LocalStack, folder: Path) -> None:
     stack = local.stack
     queries = saved_queries(stack.temporal.ui_url or "", stack.client.namespace)
-    looks = saved_queries(stack.temporal.ui_url or "", stack.client.namespace)
     pids = {child.name.removeprefix("The "): child.pid for child in local.parts}
     document = {
         "ui_url": stack.temporal.ui_url,
         "saved_queries": queries,
-        "saved_queries": looks,
         "temporal_address": stack.temporal.address,
         "inventory_url": stack.inventory_url,
         "folder": str(folder),
@@ -99,8 +96,6 @@ def _say(output: Output, local: LocalStack, folder: Path) -> None:
         output.table(["", "where"], rows)
         output.say("\nSaved queries for Temporal's UI:\n")
         output.table(["finds", "link"], [(saved["title"], saved["url"]) for saved in queries])
-        output.say("")
-        output.table(["in the UI", "where"], [(look["title"], look["url"]) for look in looks])
         output.say("")
         output.table(["process", "pid"], list(pids.items()))
         output.say(f"\nIn another shell:\n\n    source {folder / local.env_file.name}\n")
