@@ -208,7 +208,7 @@ def _committing(connection: sa.Connection) -> Iterator[None]:
     except BaseException as error:
         with suppress(sa.exc.DBAPIError):
             transaction.rollback()
-        if _is_unanswered(connection, error):
+        if _is_unanswered(error, connection):
             raise CommitUnknown(
                 f"The database {describe(connection.engine.url)} did not answer a COMMIT ({_reason(error)}): the "
                 "transaction is there as a whole or not at all. Nothing is sent for it; what it says is read again."
@@ -216,7 +216,7 @@ def _committing(connection: sa.Connection) -> Iterator[None]:
         raise
 
 
-def _is_unanswered(connection: sa.Connection, error: BaseException) -> TypeGuard[sa.exc.DBAPIError]:
+def _is_unanswered(error: BaseException, connection: sa.Connection) -> TypeGuard[sa.exc.DBAPIError]:
     """Whether a COMMIT failed in such a way that nobody knows what became of it.
 
     A constraint that fails then is an answer. For the rest SQLite never says for certain.
