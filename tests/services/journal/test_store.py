@@ -1,4 +1,4 @@
-"""The store's promises, one by one, on real files: marks, decisions, observations, outcomes."""
+"""The store's promises, one by one, on each database: marks, decisions, observations, outcomes."""
 
 import contextlib
 import sqlite3
@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
+from typing import Any
 
+import psycopg
 import pytest
 import sqlalchemy as sa
 
@@ -444,61 +445,92 @@ def test_a_journal_has_one_identity(journal: Journal, engine: sa.Engine) -> None
     assert journal.journal_id() == Journal(engine, recorded_by="other").journal_id()
 
 
-FORGERIES = [
-    "UPDATE entries SET key = 'x'",
-    "UPDATE OR REPLACE entries SET key = 'x'",
-    "DELETE FROM entries",
-    "REPLACE INTO entries SELECT id, key, kind, 'forged', recorded_at, recorded_by, digest FROM entries",
-    "INSERT OR REPLACE INTO entries SELECT id, key, kind, 'forged', recorded_at, recorded_by, digest FROM entries",
-    "INSERT INTO entries SELECT * FROM entries WHERE 1 ON CONFLICT DO UPDATE SET body = 'forged'",
-    "UPDATE decisions SET body = 'forged'",
-    "UPDATE OR REPLACE decisions SET generation = 2",
-    "DELETE FROM decisions",
-    (
-        "REPLACE INTO decisions SELECT origin, scope, name, generation, decided_at, 'forged', recorded_at, 'x' "
-        "FROM decisions"
-    ),
-    (
-        "INSERT OR REPLACE INTO decisions "
-        "SELECT origin, scope, name, generation, decided_at, 'forged', recorded_at, 'x' FROM decisions"
-    ),
-    "INSERT INTO decisions SELECT * FROM decisions WHERE 1 ON CONFLICT DO UPDATE SET body = 'forged'",
-]
+FORGERIES = {
+    "sqlite": [
+        "UPDATE entries SET key = 'x'",
+        "UPDATE OR REPLACE entries SET key = 'x'",
+        "DELETE FROM entries",
+        "REPLACE INTO entries SELECT id, key, kind, 'forged', recorded_at, recorded_by, digest FROM entries",
+        "INSERT OR REPLACE INTO entries SELECT id, key, kind, 'forged', recorded_at, recorded_by, digest FROM entries",
+        "INSERT INTO entries SELECT * FROM entries WHERE 1 ON CONFLICT DO UPDATE SET body = 'forged'",
+        "UPDATE decisions SET body = 'forged'",
+        "UPDATE OR REPLACE decisions SET generation = 2",
+        "DELETE FROM decisions",
+        (
+            "REPLACE INTO decisions SELECT origin, scope, name, generation, decided_at, 'forged', recorded_at, 'x' "
+            "FROM decisions"
+        ),
+        (
+            "INSERT OR REPLACE INTO decisions "
+            "SELECT origin, scope, name, generation, decided_at, 'forged', recorded_at, 'x' FROM decisions"
+        ),
+        "INSERT INTO decisions SELECT * FROM decisions WHERE 1 ON CONFLICT DO UPDATE SET body = 'forged'",
+    ],
+    "postgresql": [
+        "UPDATE entries SET key = 'x'",
+        "DELETE FROM entries",
+        "TRUNCATE entries",
+        "TRUNCATE effects, entries CASCADE",
+        "INSERT INTO entries SELECT * FROM entries ON CONFLICT (id) DO UPDATE SET body = 'forged'",
+        (
+            "MERGE INTO entries USING effects ON effects.key = entries.key WHEN MATCHED AND entries.kind = 'attempt' "
+            "THEN UPDATE SET body = 'forged'"
+        ),
+        "MERGE INTO entries USING journal ON true WHEN MATCHED THEN DELETE",
+        "UPDATE decisions SET body = 'forged'",
+        "DELETE FROM decisions",
+        "TRUNCATE decisions",
+        "INSERT INTO decisions SELECT * FROM decisions ON CONFLICT ON CONSTRAINT pk_decisions DO UPDATE SET body = ''",
+    ],
+}
+forgeries = pytest.mark.parametrize(
+    ("dialect", "statement"),
+    [(dialect, statement) for dialect, statements in FORGERIES.items() for statement in statements],
+)
 
 
-def _passed_over(statement: str) -> bool:
-    return "INTO decisions" in statement  # the first one stands, without a word
+def _passed_over(dialect: str, statement: str) -> bool:
+    return dialect == "sqlite" and "INTO decisions" in statement  # the first one stands, without a word
 
 
-@pytest.mark.parametrize("statement", FORGERIES)
-def test_what_was_recorded_cannot_be_changed(journal: Journal, engine: sa.Engine, statement: str) -> None:
+@forgeries
+def test_what_was_recorded_cannot_be_changed(journal: Journal, engine: sa.Engine, dialect: str, statement: str) -> None:
     """By no statement of our own engine."""
     _commit(journal)
     before = journal.all_entries(), journal.decisions(origin="demo", scope=INTENT.scope)
-    refused = contextlib.nullcontext() if _passed_over(statement) else pytest.raises(sa.exc.DBAPIError, match="append-")
+    expected = pytest.raises(sa.exc.DBAPIError, match="append-")
+    refused = contextlib.nullcontext() if _passed_over(dialect, statement) else expected
     with refused, engine.begin() as connection:
         connection.exec_driver_sql(statement)
     assert (journal.all_entries(), journal.decisions(origin="demo", scope=INTENT.scope)) == before
 
 
-@pytest.mark.parametrize("statement", FORGERIES)
+@forgeries
 def test_what_was_recorded_cannot_be_changed_through_a_plain_connection(
-    journal: Journal, journal_file: Path, statement: str
+    journal: Journal, journal_url: str, dialect: str, statement: str
 ) -> None:
-    """By no statement of somebody else's either, without our pragmas."""
+    """By no statement of somebody else's either, without our pragmas and settings."""
     _commit(journal)
     before = journal.all_entries(), journal.decisions(origin="demo", scope=INTENT.scope)
-    refused = contextlib.nullcontext() if _passed_over(statement) else pytest.raises(sqlite3.Error, match="append-only")
-    with contextlib.closing(sqlite3.connect(journal_file)) as connection, refused, connection:
+    expected = pytest.raises((sqlite3.Error, psycopg.Error), match="append-only")
+    refused = contextlib.nullcontext() if _passed_over(dialect, statement) else expected
+    with contextlib.closing(_plain(journal_url)) as connection, refused, connection:
         connection.execute(statement)
     assert (journal.all_entries(), journal.decisions(origin="demo", scope=INTENT.scope)) == before
 
 
-def test_decisions_have_no_hidden_row_number_to_be_replaced_by(journal: Journal, journal_file: Path) -> None:
+def _plain(url: str) -> Any:
+    """The driver's own connection."""
+    parsed = sa.make_url(url)
+    return sqlite3.connect(str(parsed.database)) if url.startswith("sqlite") else psycopg.connect(url)
+
+
+@pytest.mark.parametrize("dialect", ["sqlite"])
+def test_decisions_have_no_hidden_row_number_to_be_replaced_by(journal: Journal, journal_url: str) -> None:
     """REPLACE by rowid would remove a decision under another primary key."""
     _commit(journal)
     with (
-        contextlib.closing(sqlite3.connect(journal_file)) as connection,
+        contextlib.closing(_plain(journal_url)) as connection,
         pytest.raises(sqlite3.OperationalError, match="rowid"),
     ):
         connection.execute("REPLACE INTO decisions (rowid, origin) VALUES (1, 'x')")
