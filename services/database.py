@@ -4,16 +4,19 @@ What this module guarantees to both stores:
 
 - A write transaction holds the right to write from its first statement (SQLite: BEGIN IMMEDIATE), so what it read is
   still true when it commits. Writers of one process queue instead of failing with "database is locked".
-- A commit is on disk before it returns (SQLite: WAL with synchronous=FULL; PostgreSQL: its default).
+- A commit is on disk before it returns (SQLite: WAL with synchronous=FULL; PostgreSQL: `check_durable` refuses a server
+  that would lose it).
+- Nobody waits for longer than an activity attempt may take, and a frozen client's transaction is ended by the server.
+- A COMMIT whose answer was lost is told apart from one that failed (`CommitUnknown`).
 - A store is used only at the schema revision this build was written for.
 """
 
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 import sqlalchemy as sa
 from alembic import command
@@ -29,6 +32,17 @@ MIGRATIONS = Path(__file__).resolve().parent.parent / "migrations"
 # Longer than the slowest honest commit on a shared disk, shorter than an activity attempt (12 s).
 LOCK_TIMEOUT_SECONDS = 5
 
+# PostgreSQL, which by default waits for ever. Together below an activity attempt, so that whoever waits hears why.
+_POSTGRES_TIMEOUTS = {
+    "lock_timeout": "2s",
+    "statement_timeout": "5s",
+    # A client that is frozen in a transaction holds its rows no longer than this.
+    "idle_in_transaction_session_timeout": "5s",
+}
+_POSTGRES_CONNECTING = {"connect_timeout": 5, "tcp_user_timeout": 5000, "application_name": "counterfoil"}
+# Each of these off means that a commit may be lost or torn though it was answered.
+_DURABLE = ("fsync", "full_page_writes", "synchronous_commit")
+
 _DRIVERS = {"sqlite": "sqlite+pysqlite", "postgresql": "postgresql+psycopg"}
 _WRITES = "counterfoil_writes"
 
@@ -43,6 +57,14 @@ class DatabaseUnreachable(DatabaseError):
 
 class SchemaMismatch(DatabaseError):
     """The schema is behind or ahead of this build."""
+
+
+class NotDurable(DatabaseError):
+    """The server may lose what it has answered as committed."""
+
+
+class CommitUnknown(DatabaseError):
+    """COMMIT was sent and its answer never came: the transaction is committed as a whole, or nothing of it is."""
 
 
 class UtcDateTime(sa.types.TypeDecorator[datetime]):
@@ -101,17 +123,35 @@ def open_engine(url: str) -> sa.Engine:
     """
     parsed = parse_url(url)
     try:
-        engine = sa.create_engine(parsed, pool_pre_ping=parsed.get_backend_name() == "postgresql")
+        engine = _sqlite(parsed) if parsed.get_backend_name() == "sqlite" else _postgres(parsed)
     except ModuleNotFoundError as error:
         raise DatabaseError(f"The driver {error.name} for {parsed.drivername} is not installed.") from None
     except sa.exc.ArgumentError:
         raise DatabaseError(
             f"There is no driver {parsed.drivername}. Write sqlite:///FILE or postgresql://..."
         ) from None
-    if engine.dialect.name == "sqlite":
-        sa.event.listen(engine, "connect", _connect_sqlite)
-        sa.event.listen(engine, "begin", _begin_sqlite)
     return engine
+
+
+def _sqlite(url: sa.URL) -> sa.Engine:
+    engine = sa.create_engine(url)
+    sa.event.listen(engine, "connect", _connect_sqlite)
+    sa.event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _postgres(url: sa.URL) -> sa.Engine:
+    engine = sa.create_engine(
+        url, pool_pre_ping=True, pool_size=10, max_overflow=30, pool_timeout=5, connect_args=_POSTGRES_CONNECTING
+    )
+    sa.event.listen(engine, "connect", _connect_postgres)
+    return engine
+
+
+def _connect_postgres(connection: Any, _record: Any) -> None:
+    settings = ", ".join(f"set_config('{name}', '{value}', false)" for name, value in _POSTGRES_TIMEOUTS.items())
+    connection.execute(f"SELECT {settings}").close()
+    connection.commit()
 
 
 def _connect_sqlite(connection: Any, _record: Any) -> None:
@@ -142,15 +182,45 @@ def writing(engine: sa.Engine) -> Iterator[sa.Connection]:
 
     Raises:
         DatabaseUnreachable: the database cannot be opened or connected to; nothing was written.
+        CommitUnknown: the block ended, and nobody can tell whether it was committed.
     """
     if engine.dialect.name != "sqlite":
-        with _connected(engine) as connection, _begun(connection):
+        with _connected(engine) as connection, _committing(connection):
             yield connection
         return
     with _queue(engine), _connected(engine) as connection:
         connection.execution_options(**{_WRITES: True})  # changes this connection in place
-        with _begun(connection):
+        with _committing(connection):
             yield connection
+
+
+@contextmanager
+def _committing(connection: sa.Connection) -> Iterator[None]:
+    transaction = _begun(connection)
+    try:
+        yield
+    except BaseException:
+        with suppress(sa.exc.DBAPIError):  # a connection that is gone rolls back by itself
+            transaction.rollback()
+        raise
+    try:
+        transaction.commit()
+    except BaseException as error:
+        with suppress(sa.exc.DBAPIError):
+            transaction.rollback()
+        if _is_unanswered(error, connection):
+            raise CommitUnknown(
+                f"The database {describe(connection.engine.url)} did not answer a COMMIT ({_reason(error)}): the "
+                "transaction is there as a whole or not at all. Nothing is sent for it; what it says is read again."
+            ) from error
+        raise
+
+
+def _is_unanswered(error: BaseException, connection: sa.Connection) -> TypeGuard[sa.exc.DBAPIError]:
+    """Whether a COMMIT failed in such a way that nobody knows what became of it; SQLite never says for certain."""
+    return isinstance(error, sa.exc.DBAPIError) and (
+        connection.dialect.name == "sqlite" or error.connection_invalidated
+    )
 
 
 def _queue(engine: sa.Engine) -> threading.Lock:
@@ -188,12 +258,15 @@ def _begun(connection: sa.Connection) -> sa.RootTransaction:
 
 
 def _unreachable(engine: sa.Engine, error: sa.exc.DBAPIError) -> DatabaseUnreachable:
-    reason = next(iter(str(error.orig).strip().splitlines()), type(error.orig).__name__)
     hint = "the file's folder exists and may be written to" if engine.dialect.name == "sqlite" else "the database runs"
     return DatabaseUnreachable(
-        f"The database {describe(engine.url)} cannot be reached ({reason}). Nothing was written. "
+        f"The database {describe(engine.url)} cannot be reached ({_reason(error)}). Nothing was written. "
         f"Check the URL and that {hint}."
     )
+
+
+def _reason(error: sa.exc.DBAPIError) -> str:
+    return next(iter(str(error.orig).strip().splitlines()), type(error.orig).__name__)
 
 
 def describe(url: sa.URL) -> str:
@@ -268,6 +341,24 @@ def check_schema(section: Section, engine: sa.Engine) -> None:
             f"Nothing is lost. Run: counterfoil migrate {section}"
         )
     raise SchemaMismatch(_foreign(section, engine.url, current))
+
+
+def check_durable(engine: sa.Engine) -> None:
+    """Refuse a PostgreSQL that may lose what it has answered as committed; SQLite's settings are ours.
+
+    Raises:
+        NotDurable: says which settings are off.
+        DatabaseUnreachable: the database cannot be reached.
+    """
+    if engine.dialect.name != "postgresql":
+        return
+    with reading(engine) as connection:
+        off = [name for name in _DURABLE if connection.exec_driver_sql(f"SHOW {name}").scalar() == "off"]
+    if off:
+        raise NotDurable(
+            f"The database {describe(engine.url)} runs with {' and '.join(off)} off: it may lose what it has answered "
+            f"as committed, and then an effect could be sent twice. Nothing was written. Set {' and '.join(off)} to on."
+        )
 
 
 def _is_missing_file(url: sa.URL) -> bool:

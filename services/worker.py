@@ -8,6 +8,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Any
@@ -24,7 +25,7 @@ from activities.inventory import InventoryActivities
 from activities.inventory_client import InventoryClient
 from activities.journal import JournalActivities
 from activities.reconciliation import ReconciliationActivities
-from services.database import check_schema, open_engine
+from services.database import check_durable, check_schema, open_engine
 from services.effects.provider import Provider
 from services.journal.store import Journal
 from services.process_identity import ProcessIdentity, identity, provably_dead
@@ -145,6 +146,9 @@ async def run(
         settings.inventory_url, settings.inventory_token.get_secret_value(), connections=2 * ACTIVITIES_AT_ONCE
     )
     try:
+        # One thread for each activity: those that write at the same time are committed together.
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(ACTIVITIES_AT_ONCE))
+        await asyncio.to_thread(check_durable, engine)
         await asyncio.to_thread(check_schema, "journal", engine)
         await check_search_attributes(client)
         journal = Journal(

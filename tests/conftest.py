@@ -2,14 +2,24 @@
 
 import platform
 import signal
+from collections.abc import Iterator
 
 import pytest
+
+from tests.postgres import Databases, databases
 
 
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     """Async tests run on asyncio: temporalio knows nothing else."""
     return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Databases]:
+    """Databases on a real PostgreSQL, started when the first test wants one."""
+    with databases(tmp_path_factory.mktemp("postgres")) as made:
+        yield made
 
 
 def pytest_configure() -> None:

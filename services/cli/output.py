@@ -12,7 +12,7 @@ The errors that people meet:
 
     CommandError               2 or 3; what happened, what is not lost, what to do
     SettingsError              2
-    DatabaseUnreachable        3
+    DatabaseUnreachable, CommitUnknown         3
     SchemaMismatch             2: waiting does not migrate a database
     other DatabaseError        2: a bad URL, an unknown revision, a missing driver
     TemporalUnreachable        3
@@ -337,7 +337,7 @@ def _explain_settings(settings: Any, error: BaseException) -> CommandError | Non
 
 
 def _explain_store(database: Any, error: BaseException) -> CommandError | None:
-    if isinstance(error, database.DatabaseUnreachable):
+    if isinstance(error, database.DatabaseUnreachable | database.CommitUnknown):
         details = {"dependency": "database"}
         return CommandError(str(error), ExitCode.UNREACHABLE, details=details)
     return CommandError(str(error)) if isinstance(error, database.DatabaseError) else None

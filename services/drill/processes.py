@@ -15,6 +15,7 @@ What this module guarantees:
 import asyncio
 import inspect
 import os
+import pwd
 import random
 import signal
 import socket
@@ -48,17 +49,24 @@ _LAUNCHER = """
 import os, signal, sys
 if sys.platform == "linux":
     import ctypes
-    if ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL, 0, 0, 0) != 0:
-        sys.exit("prctl(PR_SET_PDEATHSIG) failed: " + os.strerror(ctypes.get_errno()))
+    libc = ctypes.CDLL(None, use_errno=True)
+if sys.argv[2]:  # after the imports, which another user may not read; before the prctl, which this would undo
+    user, group = map(int, sys.argv[2].split(":"))
+    os.setgroups([])
+    os.setgid(group)
+    os.setuid(user)
+    os.chdir("/")
+if sys.platform == "linux" and libc.prctl(1, signal.SIGKILL, 0, 0, 0) != 0:
+    sys.exit("prctl(PR_SET_PDEATHSIG) failed: " + os.strerror(ctypes.get_errno()))
 if os.getppid() != int(sys.argv[1]):
     sys.exit("the parent is gone already")
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     signal.signal(number, signal.SIG_DFL)
 signal.pthread_sigmask(signal.SIG_SETMASK, ())
 try:
-    os.execvp(sys.argv[2], sys.argv[2:])
+    os.execvp(sys.argv[3], sys.argv[3:])
 except OSError as error:
-    sys.exit(f"{sys.argv[2]} cannot be started: {error.strerror}")
+    sys.exit(f"{sys.argv[3]} cannot be started: {error.strerror}")
 """
 
 
@@ -72,7 +80,15 @@ class Child:
     A child that has ended can be started again, with the same arguments and the same log.
     """
 
-    def __init__(self, argv: Sequence[str], *, name: str, log: Path, env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        argv: Sequence[str],
+        *,
+        name: str,
+        log: Path,
+        env: Mapping[str, str] | None = None,
+        as_user: str | None = None,
+    ) -> None:
         """Nothing is started yet.
 
         Args:
@@ -80,11 +96,14 @@ class Child:
             name: what error messages call it.
             log: gets stdout and stderr, appended.
             env: its whole environment; by default a copy of this process's.
+            as_user: whom it runs as; only root may choose.
         """
         self.argv = tuple(argv)
         self.name = name
         self.log = log
         self._env = env
+        owner = None if as_user is None else pwd.getpwnam(as_user)
+        self._owner = "" if owner is None else f"{owner.pw_uid}:{owner.pw_gid}"
         self._process: subprocess.Popen[bytes] | None = None
         self._group_ended = False
 
@@ -100,7 +119,7 @@ class Child:
             raise ProcessError(f"{self.name} runs already, as process {self.pid}.")
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self._group_ended = False
-        launcher = [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), *self.argv]
+        launcher = [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), self._owner, *self.argv]
         with self.log.open("ab") as output, _signals_later():
             self._process = subprocess.Popen(
                 launcher,

@@ -16,7 +16,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from services.database import check_schema, open_engine
+from services.database import check_durable, check_schema, open_engine
 from services.inventory.app import create_app, utc_now
 from services.inventory.edge import new_request_id, problem_response, standard_headers
 from services.inventory.problems import Fault, Invalid
@@ -82,11 +82,12 @@ def serve(
         ready: called with the service's URL once it takes requests; without it, the URL goes to stderr.
 
     Raises:
-        DatabaseError: the database cannot be used, or its schema is not this build's.
+        DatabaseError: the database cannot be used, may lose commits, or its schema is not this build's.
         AddressError: the address cannot be listened on.
     """
     engine = open_engine(database_url)
     try:
+        check_durable(engine)
         check_schema("inventory", engine)
         with contextlib.closing(bind(host, port)) as listener, _signals_are_no_errors():
             server = Server(create_app(engine, tokens, clock), url_of(listener), ready or _say)

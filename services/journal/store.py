@@ -10,6 +10,8 @@ What holds after every method, whatever crashed:
 - A row's decided_at is only ever lowered; its deadline is the latest one ever marked.
 - Decisions: the first one under (origin, scope, name, generation) stands.
 - No method keeps its transaction open after it returns, so none is open across a send.
+- What several threads write at the same time is committed together (`services.journal.group_commit`). A mark whose
+  COMMIT got no answer is read back by its attempt's id: not found means not sent.
 
 The methods block: call them from a thread.
 """
@@ -22,7 +24,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from services.database import insert_once, writing
+from services.database import CommitUnknown, insert_once
 from services.effects.errors import FingerprintMismatch
 from services.effects.keys import derive_key
 from services.effects.records import (
@@ -38,6 +40,7 @@ from services.effects.records import (
 from services.effects.settle import DID_NOTHING, MARGIN, SEND_WINDOW, Settlement, settle
 from services.effects.states import EffectState, sources
 from services.journal import rows
+from services.journal.group_commit import GroupCommit
 from services.journal.reads import JournalReads, fold_attempts
 from services.journal.rows import Decision, text, timestamp
 from services.journal.tables import DECISIONS, EFFECTS, ENTRIES
@@ -87,6 +90,7 @@ class Journal(JournalReads):
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         super().__init__(engine, send_window=send_window)
+        self._commits = GroupCommit(engine)
         self._recorded_by = recorded_by
         self._margin = margin
         self._clock = clock
@@ -99,20 +103,31 @@ class Journal(JournalReads):
 
         Raises:
             FingerprintMismatch: the key stands for another payload; nothing was recorded.
+            CommitUnknown: the mark may come to be there: nothing may be sent for it.
         """
-        with writing(self._engine) as connection:
+
+        def work(connection: sa.Connection) -> Begun:
             now = self._clock()
             row, created = self._ensure(connection, intent, born_by="attempt", now=now)
             if not created:
                 return Begun(row=row, refused="the key has been begun before")
             return self._mark(connection, row, mark, now)
 
+        return self._marked(work, intent, mark)
+
     def mark(self, intent: Intent, mark: Mark) -> Begun:
-        """Record the next attempt's mark under the row's lock, unless something forbids another send."""
-        with writing(self._engine) as connection:
+        """Record the next attempt's mark under the row's lock, unless something forbids another send.
+
+        Raises:
+            CommitUnknown: the mark may come to be there: nothing may be sent for it.
+        """
+
+        def work(connection: sa.Connection) -> Begun:
             now = self._clock()
             row, _ = self._ensure(connection, intent, born_by="attempt", now=now)
             return self._mark(connection, row, mark, now)
+
+        return self._marked(work, intent, mark)
 
     def own(self, intent: Intent) -> EffectRow:
         """Make sure that the row exists before the provider is asked: a frozen attempt can then no longer insert it.
@@ -120,8 +135,9 @@ class Journal(JournalReads):
         Raises:
             FingerprintMismatch: the key stands for another payload; nothing was recorded.
         """
-        with writing(self._engine) as connection:
-            return self._ensure(connection, intent, born_by="recovery", now=self._clock())[0]
+        return self._commits.run(
+            lambda connection: self._ensure(connection, intent, born_by="recovery", now=self._clock())[0]
+        )
 
     def give_up(self, intent: Intent, *, why: str) -> EffectRow:
         """Forbid every further mark; the row is inserted first if there is none.
@@ -129,13 +145,16 @@ class Journal(JournalReads):
         Raises:
             FingerprintMismatch: the key stands for another payload: it is not this caller's to give up.
         """
-        with writing(self._engine) as connection:
+
+        def work(connection: sa.Connection) -> EffectRow:
             now = self._clock()
             row, _ = self._ensure(connection, intent, born_by="recovery", now=now)
             if row.given_up or row.state.terminal:
                 return row
             self._append(connection, row.key, "given_up", {"why": why}, now)
             return self._update(connection, row, {"given_up": True})
+
+        return self._commits.run(work)
 
     def observe(self, key: str, answer: Answer, *, attempt_id: str | None = None) -> Observed:
         """Record what was learned and move the row as `settle` decides, under its lock.
@@ -145,36 +164,50 @@ class Journal(JournalReads):
             answer: what one exchange with the provider showed.
             attempt_id: of the attempt whose own send was answered.
         """
-        with writing(self._engine) as connection:
-            now = self._clock()
-            row = self._locked(connection, key)
-            if row is None:
-                raise LookupError(f"The journal has no effect {key}: own the row before observing.")
-            known = fold_attempts(self._entries(connection, key))
-            after = known if answer.source is not Source.SEND else _with_seen(known, attempt_id, answer.seen)
-            settlement = settle(row, after, answer, margin=self._margin)
-            if settlement.late and answer.receipt is not None:
-                row = self._late(connection, row, answer.receipt, settlement.alarm or "", now)
-                return Observed(row=row, settlement=settlement)
-            moved = settlement.state is not row.state
-            body = _observation(answer, settlement, attempt_id, with_receipt=moved)
-            proven = after != known and answer.seen in DID_NOTHING
-            if moved or proven or self._is_news(connection, key, body):
-                self._append(connection, key, "observation", body, now)
-            if moved:
-                row = self._move(connection, row, settlement.state, answer.receipt, now)
-            if settlement.predecessor is not None:
-                row = self._late_predecessor(connection, row, settlement.predecessor, settlement.alarm or "", now)
-            return Observed(row=row, settlement=settlement)
+        return self._commits.run(lambda connection: self._observe(connection, key, answer, attempt_id))
 
     def record_decision(
         self, *, origin: str, scope: str, name: str, decided_at: datetime, body: Mapping[str, str], generation: int = 1
     ) -> tuple[Decision, bool]:
         """Record a decision unless one stands already; the one that stands, and whether it is this call's."""
-        with writing(self._engine) as connection:
-            return self._decide(
+        return self._commits.run(
+            lambda connection: self._decide(
                 connection, origin, scope, name, generation, decided_at=decided_at, body=body, now=self._clock()
             )
+        )
+
+    def _marked(self, work: Callable[[sa.Connection], Begun], intent: Intent, mark: Mark) -> Begun:
+        try:
+            return self._commits.run(work)
+        except CommitUnknown:
+            # Only what a new connection shows permits a send. A mark that turns up later is one that nobody sent for.
+            attempts = {attempt.attempt_id: attempt for attempt in self.attempts(intent.key)}
+            row = self.effect(intent.key)
+            if row is None or mark.attempt_id not in attempts:
+                raise
+            return Begun(row=row, attempt=attempts[mark.attempt_id])
+
+    def _observe(self, connection: sa.Connection, key: str, answer: Answer, attempt_id: str | None) -> Observed:
+        now = self._clock()
+        row = self._locked(connection, key)
+        if row is None:
+            raise LookupError(f"The journal has no effect {key}: own the row before observing.")
+        known = fold_attempts(self._entries(connection, key))
+        after = known if answer.source is not Source.SEND else _with_seen(known, attempt_id, answer.seen)
+        settlement = settle(row, after, answer, margin=self._margin)
+        if settlement.late and answer.receipt is not None:
+            row = self._late(connection, row, answer.receipt, settlement.alarm or "", now)
+            return Observed(row=row, settlement=settlement)
+        moved = settlement.state is not row.state
+        body = _observation(answer, settlement, attempt_id, with_receipt=moved)
+        proven = after != known and answer.seen in DID_NOTHING
+        if moved or proven or self._is_news(connection, key, body):
+            self._append(connection, key, "observation", body, now)
+        if moved:
+            row = self._move(connection, row, settlement.state, answer.receipt, now)
+        if settlement.predecessor is not None:
+            row = self._late_predecessor(connection, row, settlement.predecessor, settlement.alarm or "", now)
+        return Observed(row=row, settlement=settlement)
 
     def _ensure(
         self, connection: sa.Connection, intent: Intent, *, born_by: str, now: datetime
