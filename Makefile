@@ -3,7 +3,7 @@ PYTHON ?= python3
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test lint
+.PHONY: help venv demo test mutants lint
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -22,6 +22,9 @@ demo: $(STAMP) ## the whole story on real parts: incidents, kills, lost answers,
 test: $(STAMP) ## lint, types, import contracts and every test
 	$(MAKE) --no-print-directory lint
 	.venv/bin/pytest
+
+mutants: $(STAMP) ## each guard of docs/guarantees.md removed in turn: the tests must notice (minutes)
+	.venv/bin/python -m tests.mutants
 
 lint: $(STAMP) ## ruff, mypy, import-linter
 	.venv/bin/ruff check .

@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from services.database import open_engine
+from services.database import open_engine, writing
 from services.effects.errors import FingerprintMismatch
 from services.effects.states import EffectState
 from services.journal.store import Begun, Journal
+from services.journal.tables import EFFECTS
+from tests.postgres import Databases
 from tests.services.effects.halves import (
     make_intent,
     make_mark,
@@ -49,7 +51,7 @@ def _kinds(journal: Journal) -> list[str]:
 
 RIVAL = """
 import sys
-from services.database import open_engine
+from services.database import open_engine, writing
 from services.journal.store import Journal
 from tests.services.effects.halves import DECIDED_AT, make_intent, make_mark
 engine = open_engine(sys.argv[1])
@@ -65,7 +67,7 @@ engine.dispose()
 FROZEN = """
 import sys
 import sqlalchemy as sa
-from services.database import open_engine
+from services.database import open_engine, writing
 from services.journal.store import Journal
 from tests.services.effects.halves import DECIDED_AT, make_intent, make_mark
 engine = open_engine(sys.argv[1])
@@ -173,3 +175,18 @@ def test_no_transaction_is_open_after_a_method_returns(journal: Journal, engine:
         journal.own(make_intent(request={"lines": []}))
     assert isinstance(engine.pool, sa.QueuePool)
     assert engine.pool.checkedout() == 0
+
+
+def test_a_row_is_held_from_its_reading_to_the_commit(postgres: Databases) -> None:
+    """On PostgreSQL, where writers do not queue, nobody changes what a mark is decided on (G1)."""
+    engine = open_engine(postgres.migrated("journal"))
+    journal = Journal(engine, recorded_by="test", clock=Clock())
+    journal.begin(INTENT, make_mark("attempt-1"))
+    take = sa.select(EFFECTS.c.key).with_for_update(nowait=True)
+    with writing(engine) as connection:
+        assert journal._locked(connection, INTENT.key) is not None
+        with pytest.raises(sa.exc.OperationalError, match="could not obtain lock"), writing(engine) as rival:
+            rival.execute(take)
+    with writing(engine) as rival:
+        assert rival.execute(take).scalars().all() == [INTENT.key]
+    engine.dispose()
