@@ -104,8 +104,8 @@ MUTANTS: Final = (
         rule="G2",
         file=_KEYS,
         before='"origin": check_text("origin", origin),',
-        after='"origin": "",',
-        tests=(f"{_KEYS_TESTS}::test_the_parts_of_an_identity_are_not_interchangeable",),
+        after='"origin": check_text("origin", origin) and "",',
+        tests=(f"{_KEYS_TESTS}::test_each_part_of_an_identity_alone_makes_another_key",),
         paired="two deployments with one provider",
     ),
     Mutant(
@@ -113,8 +113,8 @@ MUTANTS: Final = (
         rule="G2",
         file=_KEYS,
         before='"scope": check_text("scope", scope),',
-        after='"scope": "",',
-        tests=(f"{_KEYS_TESTS}::test_the_parts_of_an_identity_are_not_interchangeable",),
+        after='"scope": check_text("scope", scope) and "",',
+        tests=(f"{_KEYS_TESTS}::test_each_part_of_an_identity_alone_makes_another_key",),
         paired="two matters with an effect of one name",
     ),
     Mutant(
@@ -122,8 +122,8 @@ MUTANTS: Final = (
         rule="G2",
         file=_KEYS,
         before='"name": check_text("name", name),',
-        after='"name": "",',
-        tests=(f"{_KEYS_TESTS}::test_the_parts_of_an_identity_are_not_interchangeable",),
+        after='"name": check_text("name", name) and "",',
+        tests=(f"{_KEYS_TESTS}::test_each_part_of_an_identity_alone_makes_another_key",),
         paired="two effects of one matter",
     ),
     Mutant(
@@ -132,7 +132,7 @@ MUTANTS: Final = (
         file=_KEYS,
         before="-g{check_generation(generation)}",
         after="-g1",
-        tests=(f"{_KEYS_TESTS}::test_a_redo_supersedes_every_former_generation_newest_first",),
+        tests=(f"{_KEYS_TESTS}::test_each_part_of_an_identity_alone_makes_another_key",),
         paired="a redo: it would be answered with the former generation's end",
     ),
     Mutant(
