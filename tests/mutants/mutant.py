@@ -13,7 +13,7 @@ class Mutant:
         file: where it is, from the root.
         before: occurs exactly once in the file.
         after: what stands there instead; a program that starts, only without the guard.
-        tests: the tests that must go red, as pytest names them.
+        tests: the tests that must go red, each of them, as pytest names them without parameters.
         paired: the fault or the provider's lack in which the guard alone prevents harm, or what the tests look at
             instead of the harm; in a healthy world other guards would hide that it is gone.
     """

@@ -2,8 +2,8 @@
 
 - The tests import the copy's packages, never this tree's: PYTHONPATH goes before the editable install, in every child
   process too, and each copy proves it before it is used.
-- Dead is only what a failed test has shown. A program that does not start, a fixture that fails or a run that hangs
-  shows nothing about the guard: broken.
+- Dead is only what every named test has shown by failing. One that stays green has another guard in front of it, and
+  would not notice. A program that does not start, a fixture that fails or a run that hangs shows nothing: broken.
 """
 
 import os
@@ -46,7 +46,8 @@ class Verdict:
     """What became of one mutant.
 
     Attributes:
-        says: the first failed test and its first words; what went wrong where there is none.
+        says: the first failed test and its first words; which tests stayed green, or what went wrong, where it is not
+            dead.
     """
 
     name: str
@@ -61,7 +62,7 @@ class Ran:
     """What one run of pytest came to.
 
     Attributes:
-        failed: each failed test with the first line of why.
+        failed: each failed test, as pytest names it, with the first line of why.
         errors: how many tests could not be set up or collected.
         output: pytest's last lines.
     """
@@ -130,11 +131,11 @@ def apply(mutant: Mutant, copy: Path) -> str:
 
 
 def run_tests(copy: Path, tests: Iterable[str], *, limit_seconds: float = LIMIT_SECONDS) -> Ran:
-    """Run some tests in a copy until the first one fails."""
+    """Run some tests in a copy."""
     report = copy / "mutants-report.xml"
     report.unlink(missing_ok=True)
     command = [
-        *(sys.executable, "-m", "pytest", "-x", "-q", "--tb=line", "-p", "no:cacheprovider"),
+        *(sys.executable, "-m", "pytest", "-q", "--tb=line", "-p", "no:cacheprovider"),
         *(f"--junitxml={report}", f"--basetemp={copy / 'mutants-temp'}", *tests),
     ]
     with subprocess.Popen(
@@ -153,22 +154,30 @@ def run_tests(copy: Path, tests: Iterable[str], *, limit_seconds: float = LIMIT_
         return Ran(exit_code=process.returncode, tests=0, failed=(), errors=0, output=tail)
     cases = list(ET.parse(report).iter("testcase"))  # noqa: S314 - pytest wrote it a moment ago
     failed = tuple(
-        (str(case.get("name")), str(why.get("message")).partition("\n")[0]) for case in cases
+        (_named(case), str(why.get("message")).partition("\n")[0]) for case in cases
         for why in case.findall("failure")
     )  # fmt: skip
     errors = sum(len(case.findall("error")) for case in cases)
     return Ran(exit_code=process.returncode, tests=len(cases), failed=failed, errors=errors, output=tail)
 
 
-def judge(ran: Ran) -> tuple[Judgement, str]:
+def _named(case: ET.Element) -> str:
+    return f"{str(case.get('classname')).replace('.', '/')}.py::{case.get('name')}"
+
+
+def judge(ran: Ran, tests: Iterable[str]) -> tuple[Judgement, str]:
     """What a run of a mutant's tests shows, and in which words."""
-    if ran.exit_code == 0 and ran.tests > 0:
-        return Judgement.SURVIVED, f"all {ran.tests} tests are green"
-    if ran.exit_code != 1 or ran.errors or not ran.failed:
+    if ran.exit_code not in {0, 1} or ran.errors or not ran.tests:
         return Judgement.BROKEN, ran.output
+    malformed = [f"{test}: {why}" for test, why in ran.failed if why.startswith(MALFORMED)]
+    if malformed:
+        return Judgement.BROKEN, malformed[0]
+    red = {test.partition("[")[0] for test, _ in ran.failed}
+    green = [test for test in tests if test not in red]
+    if green:
+        return Judgement.SURVIVED, f"still green: {', '.join(green)}"
     test, why = ran.failed[0]
-    judgement = Judgement.BROKEN if why.startswith(MALFORMED) else Judgement.DEAD
-    return judgement, f"{test}: {why}"
+    return Judgement.DEAD, f"{test.partition('::')[2]}: {why}"
 
 
 def control(copy: Path, mutants: Iterable[Mutant]) -> int:
@@ -189,7 +198,7 @@ def try_mutant(mutant: Mutant, copy: Path) -> Verdict:
     started = time.monotonic()
     text = apply(mutant, copy)
     try:
-        judgement, says = judge(run_tests(copy, mutant.tests))
+        judgement, says = judge(run_tests(copy, mutant.tests), mutant.tests)
     finally:
         (copy / mutant.file).write_text(text)
     seconds = round(time.monotonic() - started, 1)

@@ -147,9 +147,9 @@ MUTANTS: Final = (
     Mutant(
         name="an-alarm-on-one-generation-only",
         rule="G1",
-        file="services/journal/reads.py",
-        before="EFFECTS.c.alarmed.is_(True),",
-        after="EFFECTS.c.alarmed.is_(True),\n            EFFECTS.c.key == row.key,",
+        file=_STORE,
+        before="of_name(row.origin, row.scope, row.name), EFFECTS.c.alarmed.is_(True)",
+        after="EFFECTS.c.key == row.key, EFFECTS.c.alarmed.is_(True)",
         tests=(f"{_STORE_TESTS}::test_no_mark_on_any_generation_of_a_name_under_a_late_observation",),
         paired="a provider that reports committed after voided, and a redo",
     ),

@@ -43,6 +43,27 @@ MUTANTS: Final = (
         paired="a provider that reports committed after voided",
     ),
     Mutant(
+        name="an-answer-under-an-alarm",
+        rule="G6",
+        file="services/journal/reads.py",
+        before="if any(other.alarmed for other in related if other.name == row.name):",
+        after="if row.alarmed:",
+        tests=(f"{_STORE_TESTS}::test_a_committed_predecessor_raises_the_alarm_on_the_former_generation",),
+        paired="a provider that refuses a redo because a voided generation is committed after all",
+    ),
+    Mutant(
+        name="an-answer-while-its-release-is-under-way",
+        rule="G7",
+        file="services/journal/reads.py",
+        before="if any(not release.state.terminal for release in releases):",
+        after="if False:",
+        tests=(
+            f"{_STORE_TESTS}::test_a_committed_effect_is_answered_as_released_once_its_release_is",
+            "tests/activities/test_attempt.py::test_an_effect_whose_release_is_under_way_has_no_outcome_yet",
+        ),
+        paired="a release whose answer is lost, beside a workflow that starts again",
+    ),
+    Mutant(
         name="a-give-up-that-is-not-journaled",
         rule="G7",
         file=_EFFECTS,

@@ -104,11 +104,13 @@ def test_nothing_is_concluded_from_tests_that_are_red_without_a_mutant(copy: Pat
 def test_a_run_that_hangs_is_ended_and_broken(copy: Path) -> None:
     """With every process it has started."""
     ran = run_tests(copy, MUTANT.tests, limit_seconds=0.01)
-    assert judge(ran)[0] is Judgement.BROKEN
+    assert judge(ran, MUTANT.tests)[0] is Judgement.BROKEN
     assert "not over after" in ran.output
 
 
-RED = Ran(exit_code=1, tests=2, failed=(("test_it", "AssertionError: assert 2 == 1"),), errors=0, output="1 failed")
+WHY = "AssertionError: assert 2 == 1"
+ONE, OTHER = "tests/test_it.py::test_one", "tests/test_it.py::test_other"
+RED = Ran(exit_code=1, tests=3, failed=((f"{ONE}[2]", WHY), (OTHER, WHY)), errors=0, output="2 failed")
 
 
 @pytest.mark.parametrize(
@@ -117,13 +119,14 @@ RED = Ran(exit_code=1, tests=2, failed=(("test_it", "AssertionError: assert 2 ==
         (RED, Judgement.DEAD),
         (replace(RED, errors=1), Judgement.BROKEN),
         (replace(RED, failed=(), errors=1), Judgement.BROKEN),
+        (replace(RED, failed=((OTHER, WHY),)), Judgement.SURVIVED),
         (replace(RED, exit_code=2), Judgement.BROKEN),
         (replace(RED, exit_code=None), Judgement.BROKEN),
         (replace(RED, exit_code=0, failed=()), Judgement.SURVIVED),
         (replace(RED, exit_code=0, failed=(), tests=0), Judgement.BROKEN),
-        *((replace(RED, failed=(("test_it", f"{name}: oh"),)), Judgement.BROKEN) for name in MALFORMED),
+        *((replace(RED, failed=((ONE, WHY), (OTHER, f"{name}: oh"))), Judgement.BROKEN) for name in MALFORMED),
     ],
 )
-def test_only_a_failed_test_kills(ran: Ran, judgement: Judgement) -> None:
-    """Not an error in a fixture, not an interrupted run, not a run without tests."""
-    assert judge(ran)[0] is judgement
+def test_only_failed_tests_kill_and_all_of_them(ran: Ran, judgement: Judgement) -> None:
+    """Not an error in a fixture, not an interrupted run, not a run without tests, not one test of two."""
+    assert judge(ran, [ONE, OTHER])[0] is judgement
