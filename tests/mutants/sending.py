@@ -94,6 +94,21 @@ MUTANTS: Final = (
         paired="a COMMIT whose answer was lost, asked for again",
     ),
     Mutant(
+        name="a-send-for-a-mark-that-nobody-confirmed",
+        rule="G1",
+        file=_STORE,
+        before="if row is None or mark.attempt_id not in attempts:\n                raise",
+        after=(
+            "if row is None or mark.attempt_id not in attempts:\n"
+            "                row = self.own(intent)\n"
+            "                hoped = {'attempt_id': mark.attempt_id, 'number': 1, 'worker': mark.worker}\n"
+            "                attempt = Attempt(not_after=row.deadline, marked_at=self._clock(), **hoped)\n"
+            "                return Begun(row=row, attempt=attempt)"
+        ),
+        tests=(f"{_RACES}::test_a_mark_whose_commit_got_no_answer_counts_only_where_it_is_found",),
+        paired="a connection that breaks inside COMMIT",
+    ),
+    Mutant(
         name="a-mark-after-settlement",
         rule="G1",
         file=_STORE,

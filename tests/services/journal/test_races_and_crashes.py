@@ -2,6 +2,7 @@
 
 import contextlib
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from services.database import open_engine, writing
+from services.database import CommitUnknown, open_engine, writing
 from services.effects.errors import FingerprintMismatch
 from services.effects.states import EffectState
 from services.journal.store import Begun, Journal
@@ -51,7 +52,7 @@ def _kinds(journal: Journal) -> list[str]:
 
 RIVAL = """
 import sys
-from services.database import open_engine, writing
+from services.database import open_engine
 from services.journal.store import Journal
 from tests.services.effects.halves import DECIDED_AT, make_intent, make_mark
 engine = open_engine(sys.argv[1])
@@ -67,7 +68,7 @@ engine.dispose()
 FROZEN = """
 import sys
 import sqlalchemy as sa
-from services.database import open_engine, writing
+from services.database import open_engine
 from services.journal.store import Journal
 from tests.services.effects.halves import DECIDED_AT, make_intent, make_mark
 engine = open_engine(sys.argv[1])
@@ -165,6 +166,34 @@ def test_a_commit_whose_answer_is_lost_is_read_back_by_the_attempts_id(journal: 
     assert [attempt.attempt_id for attempt in journal.attempts(INTENT.key)] == ["attempt-1"]
     assert journal.begin(INTENT, make_mark("attempt-1")).attempt is None
     assert _kinds(journal) == ["decision", "intent", "attempt"]
+    engine.dispose()
+
+
+@pytest.mark.parametrize("landed", [False, True])
+def test_a_mark_whose_commit_got_no_answer_counts_only_where_it_is_found(
+    journal: Journal, journal_file: Path, *, landed: bool
+) -> None:
+    """G1: it is read back by the attempt's id; not confirmed means not sent, and nothing half is left."""
+    engine = open_engine(f"sqlite:///{journal_file}")
+    commit, unanswered = engine.dialect.do_commit, iter([True])
+
+    def commit_without_an_answer(connection: object) -> None:
+        first = next(unanswered, False)
+        if landed or not first:
+            commit(connection)  # type: ignore[arg-type]
+        if first:
+            raise sqlite3.OperationalError("disk I/O error")
+
+    engine.dialect.do_commit = commit_without_an_answer  # type: ignore[method-assign, assignment]
+    cut = Journal(engine, recorded_by="cut", clock=Clock())
+    if landed:
+        begun = cut.begin(INTENT, make_mark("attempt-1"))
+        assert begun.attempt is not None
+        assert journal.attempts(INTENT.key) == (begun.attempt,)
+    else:
+        with pytest.raises(CommitUnknown):
+            cut.begin(INTENT, make_mark("attempt-1"))
+        assert journal.all_entries() == ()
     engine.dispose()
 
 
