@@ -14,10 +14,12 @@ import pytest
 import sqlalchemy as sa
 
 from services import database
-from services.database import DatabaseUnreachable, open_engine
+from services.database import CommitUnknown, DatabaseUnreachable, open_engine, writing
 from services.effects.errors import FingerprintMismatch
 from services.effects.states import EffectState
 from services.journal.store import Begun, Journal
+from services.journal.tables import EFFECTS
+from tests.postgres import Databases
 from tests.services.effects.halves import (
     make_intent,
     make_mark,
@@ -230,24 +232,31 @@ def test_a_commit_that_fails_leaves_nothing_half_written(journal: Journal, journ
 
 
 @pytest.mark.parametrize("dialect", ["sqlite"])
-def test_a_commit_whose_disk_fails_at_the_end_is_read_back_by_the_attempts_id(
-    journal: Journal, journal_url: str
+@pytest.mark.parametrize("landed", [False, True])
+def test_a_mark_whose_commit_got_no_answer_counts_only_where_it_is_found(
+    journal: Journal, journal_url: str, *, landed: bool
 ) -> None:
-    """SQLite says of no failed COMMIT what became of it: the mark is there, so begin gives the attempt (A14)."""
+    """G1, A14: it is read back by the attempt's id; SQLite says of no failed COMMIT what became of it."""
     engine = open_engine(journal_url)
-    commit = engine.dialect.do_commit
+    commit, unanswered = engine.dialect.do_commit, iter([True])
 
-    def commit_and_fail(connection: object) -> None:
-        commit(connection)  # type: ignore[arg-type]
-        engine.dialect.do_commit = commit  # type: ignore[method-assign]
-        raise sqlite3.OperationalError("disk I/O error")
+    def commit_without_an_answer(connection: object) -> None:
+        first = next(unanswered, False)
+        if landed or not first:
+            commit(connection)  # type: ignore[arg-type]
+        if first:
+            raise sqlite3.OperationalError("disk I/O error")
 
-    engine.dialect.do_commit = commit_and_fail  # type: ignore[method-assign, assignment]
-    begun = Journal(engine, recorded_by="cut", clock=Clock()).begin(INTENT, make_mark("attempt-1"))
-    assert begun.attempt is not None
-    assert (begun.attempt,) == journal.attempts(INTENT.key)
-    assert journal.begin(INTENT, make_mark("attempt-1")).attempt is None
-    assert _kinds(journal) == ["decision", "intent", "attempt"]
+    engine.dialect.do_commit = commit_without_an_answer  # type: ignore[method-assign, assignment]
+    cut = Journal(engine, recorded_by="cut", clock=Clock())
+    if landed:
+        begun = cut.begin(INTENT, make_mark("attempt-1"))
+        assert begun.attempt is not None
+        assert journal.attempts(INTENT.key) == (begun.attempt,)
+    else:
+        with pytest.raises(CommitUnknown):
+            cut.begin(INTENT, make_mark("attempt-1"))
+        assert journal.all_entries() == ()
     engine.dispose()
 
 
@@ -258,3 +267,18 @@ def test_no_transaction_is_open_after_a_method_returns(journal: Journal, engine:
         journal.own(make_intent(request={"lines": []}))
     assert isinstance(engine.pool, sa.QueuePool)
     assert engine.pool.checkedout() == 0
+
+
+def test_a_row_is_held_from_its_reading_to_the_commit(postgres: Databases) -> None:
+    """On PostgreSQL, where writers do not queue, nobody changes what a mark is decided on (G1)."""
+    engine = open_engine(postgres.migrated("journal"))
+    journal = Journal(engine, recorded_by="test", clock=Clock())
+    journal.begin(INTENT, make_mark("attempt-1"))
+    take = sa.select(EFFECTS.c.key).with_for_update(nowait=True)
+    with writing(engine) as connection:
+        assert journal._locked(connection, INTENT.key) is not None
+        with pytest.raises(sa.exc.OperationalError, match="could not obtain lock"), writing(engine) as rival:
+            rival.execute(take)
+    with writing(engine) as rival:
+        assert rival.execute(take).scalars().all() == [INTENT.key]
+    engine.dispose()

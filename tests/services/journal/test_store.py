@@ -12,6 +12,7 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
+from services.database import writing
 from services.effects.errors import FingerprintMismatch
 from services.effects.keys import release_name
 from services.effects.records import OutcomeState, Receipt, Seen, Source
@@ -149,6 +150,29 @@ def test_a_late_observation_is_recorded_once_and_moves_nothing(journal: Journal)
     assert journal.entries(INTENT.key)[-1].body["receipt"] == make_receipt(INTENT).body
 
 
+def test_no_update_leaves_an_end(journal: Journal, engine: sa.Engine) -> None:
+    """G6: the update's own guard: whoever decided on what it had read before it had the lock changes nothing."""
+    _commit(journal)
+    row = journal.effect(INTENT.key)
+    assert row is not None
+    with pytest.raises(RuntimeError, match="nothing was recorded"), writing(engine) as connection:
+        journal._move(connection, row, EffectState.VOIDED, None, row.created_at)
+    assert journal.effect(INTENT.key) == row
+
+
+def test_no_update_lands_on_a_row_that_has_changed_since_it_was_read(journal: Journal, engine: sa.Engine) -> None:
+    """G6: by the row's version."""
+    journal.begin(INTENT, make_mark("attempt-1"))
+    remembered = journal.effect(INTENT.key)
+    assert remembered is not None
+    journal.give_up(INTENT, why="cancelled")
+    with pytest.raises(RuntimeError, match="nothing was recorded"), writing(engine) as connection:
+        journal._update(connection, remembered, {"alarmed": True})
+    row = journal.effect(INTENT.key)
+    assert row is not None
+    assert not row.alarmed
+
+
 def test_a_report_that_agrees_is_no_late_observation(journal: Journal) -> None:
     """Rejected after voided: both did nothing."""
     _commit(journal, make_receipt(INTENT, EffectState.VOIDED))
@@ -230,6 +254,18 @@ def test_an_older_fingerprint_version_is_compared_by_its_bytes(journal: Journal)
         journal.own(make_intent(request={"lines": []}))
 
 
+@pytest.mark.parametrize("change", [{"path": {"id": "reservation-2"}}, {"kind": "inventory.confirm"}])
+def test_an_older_fingerprint_version_is_compared_by_its_kind_and_path_too(
+    journal: Journal, change: dict[str, Any]
+) -> None:
+    """A release's request says nothing: what it gives back stands in its path (G3)."""
+    release = make_release()
+    journal.own(replace(release, fingerprint="0" * 64, fingerprint_version="cf-fp0"))
+    assert journal.own(release).attempts == 0
+    with pytest.raises(FingerprintMismatch):
+        journal.own(replace(release, **change))
+
+
 def test_what_is_journaled_is_what_is_sent_however_it_is_asked_for_later(journal: Journal) -> None:
     """The same fingerprint spelled with its defaults: the first bytes stay (G18)."""
     journal.own(INTENT)
@@ -248,6 +284,16 @@ def test_the_earliest_decision_time_wins_and_the_latest_deadline_stays(journal: 
     assert marked.attempt.not_after == DECIDED_AT - timedelta(hours=1) + WINDOW
     assert marked.row.deadline == DECIDED_AT + WINDOW
     assert [entry.kind for entry in journal.entries(INTENT.key)][3:] == ["intent", "attempt"]
+
+
+def test_the_journals_own_margin_is_waited_out(engine: sa.Engine, clock: Clock) -> None:
+    """Where clocks differ more, a deadline counts as passed later (G17)."""
+    patient = Journal(engine, recorded_by="test", clock=clock, margin=timedelta(minutes=30))
+    patient.begin(INTENT, make_mark("attempt-1"))
+    deadline = DECIDED_AT + WINDOW
+    for late, then in ((timedelta(minutes=30), Next.SEND), (timedelta(minutes=31), Next.VOID)):
+        absent = make_answer(Seen.ABSENT, Source.LOOK_UP, observed_at=deadline + late)
+        assert patient.observe(INTENT.key, absent).settlement.next is then
 
 
 def test_no_attempt_is_marked_from_its_deadline_on(journal: Journal, clock: Clock) -> None:
