@@ -3,7 +3,7 @@ PYTHON ?= python3
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test lint
+.PHONY: help venv demo test lint bench
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -28,3 +28,6 @@ lint: $(STAMP) ## ruff, mypy, import-linter
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 	.venv/bin/lint-imports
+
+bench: $(STAMP) ## what durability costs: on real parts, side by side in one run; about six minutes
+	.venv/bin/python -m benchmarks
