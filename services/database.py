@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 import sqlalchemy as sa
 from alembic import command
@@ -205,15 +205,22 @@ def _committing(connection: sa.Connection) -> Iterator[None]:
         raise
     try:
         transaction.commit()
-    except sa.exc.DBAPIError as error:
+    except BaseException as error:
         with suppress(sa.exc.DBAPIError):
             transaction.rollback()
-        if connection.dialect.name != "sqlite" and not error.connection_invalidated:
-            raise  # the server has answered: nothing was committed
-        raise CommitUnknown(
-            f"The database {describe(connection.engine.url)} did not answer a COMMIT ({_reason(error)}): the "
-            "transaction is there as a whole or not at all. Nothing is sent for it; what it says is read again."
-        ) from error
+        if _is_unanswered(error, connection):
+            raise CommitUnknown(
+                f"The database {describe(connection.engine.url)} did not answer a COMMIT ({_reason(error)}): the "
+                "transaction is there as a whole or not at all. Nothing is sent for it; what it says is read again."
+            ) from error
+        raise
+
+
+def _is_unanswered(error: BaseException, connection: sa.Connection) -> TypeGuard[sa.exc.DBAPIError]:
+    """Whether a COMMIT failed in such a way that nobody knows what became of it; SQLite never says for certain."""
+    return isinstance(error, sa.exc.DBAPIError) and (
+        connection.dialect.name == "sqlite" or error.connection_invalidated
+    )
 
 
 def _queue(engine: sa.Engine) -> threading.Lock:

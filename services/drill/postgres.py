@@ -101,8 +101,8 @@ class PostgresServer:
         self.child.kill()
 
     def remove(self) -> None:
-        """Stop it and remove a temporary data folder."""
-        self.stop()
+        """Stop it, and remove a temporary data folder: what it holds is not wanted any more, so it may go at once."""
+        self.stop_immediately()
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
 

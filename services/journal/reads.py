@@ -3,7 +3,7 @@
 The methods block: call them from a thread.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -131,39 +131,32 @@ class JournalReads:
         """
         with reading(self._engine) as connection:
             row = self._read(connection, key)
-            if row is None or row.receipt is None or row.settled_at is None or self._alarmed(connection, row):
+            if row is None or row.receipt is None or row.settled_at is None:
                 return None
-            state = OutcomeState(row.state)
-            if row.state is EffectState.COMMITTED:
-                releases = self._releases(connection, row)
-                if any(not release.state.terminal for release in releases):
-                    return None
-                if any(release.state is EffectState.COMMITTED for release in releases):
-                    state = OutcomeState.RELEASED
-            return Outcome(
-                name=row.name,
-                key=row.key,
-                state=state,
-                receipt=row.receipt.body,
-                replayed=False,
-                settled_at=row.settled_at,
-                decided_at=row.decided_at,
-            )
-
-    def _alarmed(self, connection: sa.Connection, row: EffectRow) -> bool:
-        statement = sa.select(sa.literal(1)).where(
-            EFFECTS.c.origin == row.origin,
-            EFFECTS.c.scope == row.scope,
-            EFFECTS.c.name == row.name,
-            EFFECTS.c.alarmed.is_(True),
+            related = self._related(connection, row)
+        if any(other.alarmed for other in related if other.name == row.name):
+            return None
+        state = OutcomeState(row.state)
+        if row.state is EffectState.COMMITTED:
+            releases = [other for other in related if other.name != row.name]
+            if any(not release.state.terminal for release in releases):
+                return None
+            if any(release.state is EffectState.COMMITTED for release in releases):
+                state = OutcomeState.RELEASED
+        return Outcome(
+            name=row.name,
+            key=row.key,
+            state=state,
+            receipt=row.receipt.body,
+            replayed=False,
+            settled_at=row.settled_at,
+            decided_at=row.decided_at,
         )
-        return connection.execute(statement.limit(1)).first() is not None
 
-    def _releases(self, connection: sa.Connection, row: EffectRow) -> tuple[EffectRow, ...]:
+    def _related(self, connection: sa.Connection, row: EffectRow) -> tuple[EffectRow, ...]:
+        """Every generation of the effect, and of its release."""
         statement = sa.select(EFFECTS).where(
-            EFFECTS.c.origin == row.origin,
-            EFFECTS.c.scope == row.scope,
-            EFFECTS.c.name == release_name(row.name, row.generation),
+            of_name(row.origin, row.scope, row.name, release_name(row.name, row.generation))
         )
         return tuple(self._row(found) for found in connection.execute(statement).mappings())
 
@@ -184,7 +177,7 @@ class JournalReads:
         found = connection.execute(statement.with_for_update() if lock else statement).mappings().first()
         return None if found is None else self._row(found)
 
-    def _row(self, found: sa.RowMapping) -> EffectRow:
+    def _row(self, found: sa.RowMapping | Mapping[str, Any]) -> EffectRow:
         return rows.effect_row(found, self._window)
 
     def _entries(self, connection: sa.Connection, key: str) -> tuple[Entry, ...]:
@@ -195,6 +188,11 @@ class JournalReads:
         with reading(self._engine) as connection:
             found = connection.execute(statement.order_by(EFFECTS.c.key).limit(limit)).mappings()
             return tuple(self._row(row) for row in found)
+
+
+def of_name(origin: str, scope: str, *names: str) -> sa.ColumnElement[bool]:
+    """The effects of these names, in every generation."""
+    return sa.and_(EFFECTS.c.origin == origin, EFFECTS.c.scope == scope, EFFECTS.c.name.in_(names))
 
 
 def fold_attempts(entries: tuple[Entry, ...]) -> tuple[Attempt, ...]:

@@ -93,6 +93,11 @@ def new_effect(intent: Intent, *, born_by: str, created_at: datetime) -> dict[st
     }
 
 
+def complete(new: Mapping[str, Any]) -> dict[str, Any]:
+    """A new effects row as it is read back: with the columns that are empty at first."""
+    return {"last_not_after": None, "settled_at": None, "receipt": None, **new}
+
+
 def effect_row(row: sa.RowMapping | Mapping[str, Any], send_window: timedelta) -> EffectRow:
     """Read an effects row."""
     values = dict(row)

@@ -16,7 +16,6 @@ What holds after every method, whatever crashed:
 The methods block: call them from a thread.
 """
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -41,8 +40,8 @@ from services.effects.settle import DID_NOTHING, MARGIN, SEND_WINDOW, Settlement
 from services.effects.states import EffectState, sources
 from services.journal import rows
 from services.journal.group_commit import GroupCommit
-from services.journal.reads import JournalReads, fold_attempts
-from services.journal.rows import Decision, text, timestamp
+from services.journal.reads import JournalReads, fold_attempts, of_name
+from services.journal.rows import Decision, Entry, text, timestamp
 from services.journal.tables import DECISIONS, EFFECTS, ENTRIES
 
 
@@ -192,7 +191,8 @@ class Journal(JournalReads):
         row = self._locked(connection, key)
         if row is None:
             raise LookupError(f"The journal has no effect {key}: own the row before observing.")
-        known = fold_attempts(self._entries(connection, key))
+        entries = self._entries(connection, key)
+        known = fold_attempts(entries)
         after = known if answer.source is not Source.SEND else _with_seen(known, attempt_id, answer.seen)
         settlement = settle(row, after, answer, margin=self._margin)
         if settlement.late and answer.receipt is not None:
@@ -201,7 +201,7 @@ class Journal(JournalReads):
         moved = settlement.state is not row.state
         body = _observation(answer, settlement, attempt_id, with_receipt=moved)
         proven = after != known and answer.seen in DID_NOTHING
-        if moved or proven or self._is_news(connection, key, body):
+        if moved or proven or _is_news(entries, body):
             self._append(connection, key, "observation", body, now)
         if moved:
             row = self._move(connection, row, settlement.state, answer.receipt, now)
@@ -230,7 +230,7 @@ class Journal(JournalReads):
             values = rows.new_effect(intent, born_by=born_by, created_at=now)
             if insert_once(connection, EFFECTS, values):
                 self._append(connection, key, "intent", rows.intent_body(intent, born_by), now)
-                return self._existing(connection, key), True
+                return self._row(rows.complete(values)), True
             row = self._existing(connection, key)  # a rival committed first; on PostgreSQL the insert waited for it
         _check_same(row, intent)
         if intent.decided_at < row.decided_at:
@@ -271,21 +271,20 @@ class Journal(JournalReads):
             return "it is in doubt"
         if row.given_up:
             return "it has been given up"
-        if self._highest_generation(connection, row) > row.generation:
+        highest = sa.select(sa.func.max(DECISIONS.c.generation)).where(
+            DECISIONS.c.origin == row.origin, DECISIONS.c.scope == row.scope, DECISIONS.c.name == row.name
+        )
+        alarmed = sa.exists().where(of_name(row.origin, row.scope, row.name), EFFECTS.c.alarmed.is_(True))
+        generation, alarm = connection.execute(sa.select(highest.scalar_subquery(), alarmed)).one()
+        if generation > row.generation:
             return "a later generation has been decided"
-        if self._alarmed(connection, row):
+        if alarm:
             return "a late observation on its name waits for a person"
         return ""
 
     def _has_mark(self, connection: sa.Connection, row: EffectRow, attempt_id: str) -> bool:
         marks = fold_attempts(self._entries(connection, row.key)) if row.attempts else ()
         return any(mark.attempt_id == attempt_id for mark in marks)
-
-    def _highest_generation(self, connection: sa.Connection, row: EffectRow) -> int:
-        statement = sa.select(sa.func.max(DECISIONS.c.generation)).where(
-            DECISIONS.c.origin == row.origin, DECISIONS.c.scope == row.scope, DECISIONS.c.name == row.name
-        )
-        return int(connection.execute(statement).scalar() or 0)
 
     def _move(
         self, connection: sa.Connection, row: EffectRow, state: EffectState, receipt: Receipt | None, now: datetime
@@ -306,10 +305,11 @@ class Journal(JournalReads):
         guarded = sa.update(EFFECTS).where(EFFECTS.c.key == row.key, EFFECTS.c.version == row.version)
         if leaving is not None:
             guarded = guarded.where(EFFECTS.c.state.in_(sorted(leaving)))
-        landed = connection.execute(guarded.values(**values, version=row.version + 1)).rowcount
-        if landed != 1:
+        change = guarded.values(**values, version=row.version + 1).returning(EFFECTS)
+        landed = connection.execute(change).mappings().one_or_none()
+        if landed is None:
             raise RuntimeError(f"The row of {row.key} changed under its lock; nothing was recorded.")
-        return self._existing(connection, row.key)
+        return self._row(landed)
 
     def _late(
         self, connection: sa.Connection, row: EffectRow, receipt: Receipt, alarm: str, now: datetime
@@ -356,8 +356,7 @@ class Journal(JournalReads):
             "recorded_at": now,
             "recorded_by": self._recorded_by,
         }
-        mine = insert_once(connection, DECISIONS, values)
-        if mine:
+        if insert_once(connection, DECISIONS, values):
             told = {
                 "origin": origin,
                 "scope": scope,
@@ -367,10 +366,11 @@ class Journal(JournalReads):
             }
             key = derive_key(origin, scope, name, generation)
             self._append(connection, key, "decision", told | {"why": dict(body)}, now)
+            return rows.decision(values), True
         standing = self._standing(connection, origin, scope, name, generation)
         if standing is None:
             raise RuntimeError(f"The decision {name} of {scope} was neither recorded nor found.")
-        return standing, mine
+        return standing, False
 
     def _append(self, connection: sa.Connection, key: str, kind: str, body: Mapping[str, Any], now: datetime) -> None:
         written = text(dict(body))
@@ -385,15 +385,6 @@ class Journal(JournalReads):
             )
         )
 
-    def _is_news(self, connection: sa.Connection, key: str, body: Mapping[str, Any]) -> bool:
-        """Whether an observation that moves nothing says anything that the last one did not."""
-        statement = sa.select(ENTRIES.c.body).where(ENTRIES.c.key == key, ENTRIES.c.kind == "observation")
-        last = connection.execute(statement.order_by(ENTRIES.c.id.desc()).limit(1)).scalar()
-        if last is None:
-            return True
-        before = json.loads(last)
-        return any(before.get(member) != body.get(member) for member in ("source", "seen", "reason", "alarm"))
-
     def _locked(self, connection: sa.Connection, key: str) -> EffectRow | None:
         return self._read(connection, key, lock=True)
 
@@ -402,6 +393,14 @@ class Journal(JournalReads):
         if row is None:
             raise RuntimeError(f"The row of {key} is gone inside its own transaction.")
         return row
+
+
+def _is_news(entries: tuple[Entry, ...], body: Mapping[str, Any]) -> bool:
+    """Whether an observation that moves nothing says anything that the last one did not."""
+    observed = [entry.body for entry in entries if entry.kind == "observation"]
+    if not observed:
+        return True
+    return any(observed[-1].get(member) != body.get(member) for member in ("source", "seen", "reason", "alarm"))
 
 
 def _check_same(row: EffectRow, intent: Intent) -> None:

@@ -5,24 +5,27 @@ from collections.abc import AsyncIterator
 import pytest
 from temporalio.client import Client
 
-from services.database import migrate
 from services.drill.processes import Processes, TemporalServer
 from tests.faults.harness import Case, open_case
 from tests.faults.servers import Bench, Inventory
+from tests.faults.stores import PostgresStores, SqliteStores
 
 
-@pytest.fixture(scope="session")
-async def bench(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bench]:
-    """One Temporal server, one inventory, one migrated journal to copy."""
+@pytest.fixture(scope="session", params=["sqlite", "postgresql"])
+async def bench(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bench]:
+    """One Temporal server and one inventory, with journal and inventory on one kind of database."""
     folder = tmp_path_factory.mktemp("faults")
-    migrate("journal", f"sqlite:///{folder / 'journal.db'}")
+    on_sqlite = request.param == "sqlite"
+    stores = SqliteStores(folder) if on_sqlite else PostgresStores(request.getfixturevalue("postgres"))
     with Processes() as processes:
-        inventory = Inventory(processes, folder)
+        inventory = Inventory(processes, folder, stores.inventory())
         temporal = TemporalServer(processes, database=folder / "temporal.db", log=folder / "temporal.log")
         await temporal.start()
         await inventory.start()
         client = await Client.connect(temporal.address)
-        yield Bench(folder=folder, processes=processes, temporal=temporal, client=client, inventory=inventory)
+        yield Bench(
+            folder=folder, processes=processes, temporal=temporal, client=client, inventory=inventory, stores=stores
+        )
 
 
 @pytest.fixture

@@ -1,18 +1,16 @@
 """What the fault tests stand on: real parts, one deployment to a case, and the books that a case must end with.
 
 - One Temporal server and one inventory serve the session. Each case has its own origin (hence its own task queue and
-  Schedule), tenant with 10 FILTER-A, journal file, and proxy between its workers and the inventory.
+  Schedule), tenant with 10 FILTER-A, journal, and proxy between its workers and the inventory.
 - Workers are real processes. What is waited for is a condition, with a limit; nothing sleeps to meet a moment.
 - `Case.books` reads both halves and what passed between them, and refuses books whose halves disagree (`books.py`).
 """
 
 import asyncio
 import itertools
-import shutil
 import signal
-import sqlite3
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, closing, suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -48,6 +46,7 @@ from services.temporal import add_search_attributes, ensure_schedule, schedule_i
 from services.worker import Parts, build
 from tests.faults.books import NAME, SKU, STOCK, WANTED, Books, read_books
 from tests.faults.servers import COUNTERFOIL, LIMIT_SECONDS, Bench, Inventory, environment
+from tests.faults.stores import Stores
 from workflows.incident import Incident, IncidentResult
 
 _numbers = itertools.count(1)
@@ -64,15 +63,12 @@ class Case:
     temporal_address: str
     client: Client
     proxy: FaultProxy
+    stores: Stores
+    journal_url: str
     journal: Journal  # for a look from outside
     http: httpx.AsyncClient  # to the inventory itself, past the proxy
     workers: list[Child] = field(default_factory=list)
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
-
-    @property
-    def journal_file(self) -> Path:
-        """The journal's SQLite file."""
-        return self.folder / "journal.db"
 
     @asynccontextmanager
     async def own_worker(
@@ -106,7 +102,7 @@ class Case:
             env=environment(
                 TEMPORAL_ADDRESS=self.temporal_address,
                 COUNTERFOIL_ORIGIN=self.origin,
-                COUNTERFOIL_JOURNAL_DATABASE_URL=f"sqlite:///{self.journal_file}",
+                COUNTERFOIL_JOURNAL_DATABASE_URL=self.journal_url,
                 COUNTERFOIL_INVENTORY_URL=self.proxy.url,
                 COUNTERFOIL_INVENTORY_TOKEN=self.token,
             ),
@@ -217,15 +213,13 @@ class Case:
         """Both halves as they stand."""
         return await read_books(self.http, self.journal, self.proxy)
 
-    def copy_journal(self, name: str) -> Path:
-        """An older copy in the making: the journal as it is now, by SQLite's backup API."""
-        copy = self.folder / name
-        _backup(self.journal_file, copy)
-        return copy
+    def copy_journal(self) -> str:
+        """An older copy in the making: the journal as it is now."""
+        return self.stores.copy(self.journal_url)
 
-    def put_back_journal(self, copy: Path) -> None:
+    def put_back_journal(self, copy: str) -> None:
         """Put the journal back to an older copy."""
-        _backup(copy, self.journal_file)
+        self.stores.put_back(self.journal_url, copy)
 
 
 async def within(awaitable: Any, seconds: float = LIMIT_SECONDS) -> Any:
@@ -262,8 +256,8 @@ async def open_case(
     client = bench.client if temporal is None else await Client.connect(server.address)
     folder = bench.folder / origin
     folder.mkdir()
-    shutil.copyfile(bench.folder / "journal.db", folder / "journal.db")
-    engine = open_engine(f"sqlite:///{folder / 'journal.db'}")
+    journal_url = bench.stores.journal()
+    engine = open_engine(journal_url)
     await add_search_attributes(client)
     await ensure_schedule(client, origin)
     async with (
@@ -284,6 +278,8 @@ async def open_case(
                 temporal_address=server.address,
                 client=client,
                 proxy=proxy,
+                stores=bench.stores,
+                journal_url=journal_url,
                 journal=Journal(engine, recorded_by="a fault test"),
                 http=http,
             )
@@ -292,8 +288,3 @@ async def open_case(
     engine.dispose()
     with suppress(RPCError):
         await client.get_schedule_handle(schedule_id(origin)).delete()
-
-
-def _backup(source: Path, target: Path) -> None:
-    with closing(sqlite3.connect(source)) as old, closing(sqlite3.connect(target)) as new:
-        old.backup(new)

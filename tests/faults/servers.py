@@ -9,8 +9,8 @@ from pathlib import Path
 import httpx
 from temporalio.client import Client
 
-from services.database import migrate
 from services.drill.processes import Child, Processes, TemporalServer, free_port, wait_until
+from tests.faults.stores import Stores
 
 COUNTERFOIL = str(Path(sys.executable).with_name("counterfoil"))
 TENANTS = 100
@@ -27,18 +27,16 @@ def environment(**settings: str) -> dict[str, str]:
 class Inventory:
     """The inventory's process: it may be killed and started again on the same database and port."""
 
-    def __init__(self, processes: Processes, folder: Path) -> None:
+    def __init__(self, processes: Processes, folder: Path, database_url: str) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        database = f"sqlite:///{folder / 'inventory.db'}"
-        migrate("inventory", database)
         tokens = ",".join(f"tenant-{number}=token-{number}" for number in range(1, TENANTS + 1))
         self.child = processes.add(
             Child(
-                [COUNTERFOIL, "inventory", "--port", str(self.port), "--database-url", database],
+                [COUNTERFOIL, "inventory", "--port", str(self.port)],
                 name="The inventory",
                 log=folder / "inventory.log",
-                env=environment(COUNTERFOIL_INVENTORY_TOKENS=tokens),
+                env=environment(COUNTERFOIL_INVENTORY_TOKENS=tokens, COUNTERFOIL_INVENTORY_DATABASE_URL=database_url),
             )
         )
 
@@ -64,3 +62,4 @@ class Bench:
     temporal: TemporalServer
     client: Client
     inventory: Inventory
+    stores: Stores

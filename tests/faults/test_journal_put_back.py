@@ -1,4 +1,4 @@
-"""The journal alone put back to an older copy, by SQLite's backup API, while no worker runs."""
+"""The journal alone put back to an older copy, while no worker runs."""
 
 import asyncio
 
@@ -24,7 +24,7 @@ async def _put_back_to_the_pending_intent(case: Case) -> None:
     await case.worker()
     await case.start()
     assert await reached(withheld) == 201
-    copy = case.copy_journal("at-the-pending-intent.db")
+    copy = case.copy_journal()
     withheld.release()
     await _finish(case)
     case.put_back_journal(copy)
@@ -34,7 +34,7 @@ async def _put_back_to_the_pending_intent(case: Case) -> None:
 
 
 async def _put_back_to_before_the_intent(case: Case) -> None:
-    copy = case.copy_journal("before-the-intent.db")
+    copy = case.copy_journal()
     await case.worker()
     await case.start()
     await _finish(case)

@@ -84,7 +84,7 @@ async def test_an_inventory_killed_over_requests_under_way_does_nothing_twice(be
     folder = bench.folder / "inventory-killed"
     folder.mkdir()
     with Processes() as processes:
-        inventory = Inventory(processes, folder)
+        inventory = Inventory(processes, folder, bench.stores.inventory())
         await inventory.start()
         async with open_case(bench, inventory=inventory) as case:
             withheld = case.proxy.arm(case.key(number=1), WithholdResponse())
