@@ -112,7 +112,7 @@ def of_commits(result: commits.Result) -> list[Table]:
         Table(
             title="Journal commits",
             method="A pair is `begin` with decision, intent and mark, then `observe` with the receipt: two commits, "
-            f"seven rows. A bare commit is one INSERT. Threads of one process, {settings.rounds} rounds of "
+            f"six rows. A bare commit is one INSERT. Threads of one process, {settings.rounds} rounds of "
             f"{settings.seconds} s. {_others(result.others.median, result.others.high)}",
             columns=("", "callers", "bare/s", "CPU ms/bare", "pairs/s", "CPU ms/pair", "pairs to bare"),
             rows=tuple(
