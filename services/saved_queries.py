@@ -24,7 +24,7 @@ SAVED_QUERIES = (
     SavedQuery(title="Unknown outcome", query=f"{UNKNOWN_SINCE.name} IS NOT NULL AND ExecutionStatus = 'Running'"),
     SavedQuery(
         title="Pending when closed, frozen since: ask `counterfoil effects show KEY`",
-        query=f"{PENDING_EFFECTS.name} > 0 AND ExecutionStatus != 'Running'",
+        query=f"{PENDING_EFFECTS.name} > 0 AND CloseTime IS NOT NULL",  # the UI shows != as =
     ),
     SavedQuery(title="Sweeps", query=f"WorkflowType = '{Reconciliation.__name__}'"),
 )
