@@ -17,6 +17,7 @@ from services.effects.states import EffectState
 from services.journal import rows
 from services.journal.fold import Snapshot, WrittenEntry
 from services.journal.rows import Decision, Entry
+from services.journal.statements import EFFECT, EFFECT_LOCKED, EFFECTS_RELATED, ENTRIES_OF_KEY
 from services.journal.tables import DECISIONS, EFFECTS, ENTRIES, JOURNAL
 
 
@@ -138,10 +139,14 @@ class JournalReads:
         Nothing is answered while the effect is unsettled, while a late observation on its name is undealt with, or
         while its release is under way: it may turn out to be given back.
         """
+        row = self.effect(key)
+        return None if row is None else self.outcome_of(row)
+
+    def outcome_of(self, row: EffectRow) -> Outcome | None:
+        """How an effect ended whose row has just been read, as `outcome` says it; a settled row does not change."""
+        if row.receipt is None or row.settled_at is None:
+            return None
         with reading(self._engine) as connection:
-            row = self._read(connection, key)
-            if row is None or row.receipt is None or row.settled_at is None:
-                return None
             related = self._related(connection, row)
         if any(other.alarmed for other in related if other.name == row.name):
             return None
@@ -164,10 +169,9 @@ class JournalReads:
 
     def _related(self, connection: sa.Connection, row: EffectRow) -> tuple[EffectRow, ...]:
         """Every generation of the effect, and of its release."""
-        statement = sa.select(EFFECTS).where(
-            of_name(row.origin, row.scope, row.name, release_name(row.name, row.generation))
-        )
-        return tuple(self._row(found) for found in connection.execute(statement).mappings())
+        release = release_name(row.name, row.generation)
+        of = {"of_origin": row.origin, "of_scope": row.scope, "of_name": row.name, "of_release": release}
+        return tuple(self._row(found) for found in connection.execute(EFFECTS_RELATED, of).mappings())
 
     def _standing(
         self, connection: sa.Connection, origin: str, scope: str, name: str, generation: int
@@ -182,26 +186,19 @@ class JournalReads:
         return None if found is None else rows.decision(found)
 
     def _read(self, connection: sa.Connection, key: str, *, lock: bool = False) -> EffectRow | None:
-        statement = sa.select(EFFECTS).where(EFFECTS.c.key == key)
-        found = connection.execute(statement.with_for_update() if lock else statement).mappings().first()
+        found = connection.execute(EFFECT_LOCKED if lock else EFFECT, {"of_key": key}).mappings().first()
         return None if found is None else self._row(found)
 
     def _row(self, found: sa.RowMapping | Mapping[str, Any]) -> EffectRow:
         return rows.effect_row(found, self._window)
 
     def _entries(self, connection: sa.Connection, key: str) -> tuple[Entry, ...]:
-        statement = sa.select(ENTRIES).where(ENTRIES.c.key == key).order_by(ENTRIES.c.id)
-        return tuple(rows.entry(row) for row in connection.execute(statement).mappings())
+        return tuple(rows.entry(row) for row in connection.execute(ENTRIES_OF_KEY, {"of_key": key}).mappings())
 
     def _page(self, statement: sa.Select[Any], limit: int) -> tuple[EffectRow, ...]:
         with reading(self._engine) as connection:
             found = connection.execute(statement.order_by(EFFECTS.c.key).limit(limit)).mappings()
             return tuple(self._row(row) for row in found)
-
-
-def of_name(origin: str, scope: str, *names: str) -> sa.ColumnElement[bool]:
-    """The effects of these names, in every generation."""
-    return sa.and_(EFFECTS.c.origin == origin, EFFECTS.c.scope == scope, EFFECTS.c.name.in_(names))
 
 
 def fold_attempts(entries: tuple[Entry, ...]) -> tuple[Attempt, ...]:

@@ -40,9 +40,10 @@ from services.effects.settle import DID_NOTHING, MARGIN, SEND_WINDOW, Settlement
 from services.effects.states import EffectState, sources
 from services.journal import rows
 from services.journal.group_commit import GroupCommit
-from services.journal.reads import JournalReads, fold_attempts, of_name
+from services.journal.reads import JournalReads, fold_attempts
 from services.journal.rows import Decision, Entry, text, timestamp
-from services.journal.tables import DECISIONS, EFFECTS, ENTRIES
+from services.journal.statements import BARS, EFFECT_CHANGED, ENTRY_APPENDED
+from services.journal.tables import DECISIONS, EFFECTS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,11 +277,8 @@ class Journal(JournalReads):
             return "it is in doubt"
         if row.given_up:
             return "it has been given up"
-        highest = sa.select(sa.func.max(DECISIONS.c.generation)).where(
-            DECISIONS.c.origin == row.origin, DECISIONS.c.scope == row.scope, DECISIONS.c.name == row.name
-        )
-        alarmed = sa.exists().where(of_name(row.origin, row.scope, row.name), EFFECTS.c.alarmed.is_(True))
-        generation, alarm = connection.execute(sa.select(highest.scalar_subquery(), alarmed)).one()
+        of = {"of_origin": row.origin, "of_scope": row.scope, "of_name": row.name}
+        generation, alarm = connection.execute(BARS, of).one()
         if generation > row.generation:
             return "a later generation has been decided"
         if alarm:
@@ -294,24 +292,17 @@ class Journal(JournalReads):
     def _move(
         self, connection: sa.Connection, row: EffectRow, state: EffectState, receipt: Receipt | None, now: datetime
     ) -> EffectRow:
+        if row.state not in sources(state):
+            raise RuntimeError(f"{row.key} cannot go from {row.state} to {state}; nothing was recorded.")
         values: dict[str, Any] = {"state": state}
         if state.terminal:
             values |= {"settled_at": now, "receipt": None if receipt is None else text(receipt.body)}
-        return self._update(connection, row, values, leaving=sources(state))
+        return self._update(connection, row, values)
 
-    def _update(
-        self,
-        connection: sa.Connection,
-        row: EffectRow,
-        values: Mapping[str, Any],
-        *,
-        leaving: frozenset[EffectState] | None = None,
-    ) -> EffectRow:
-        guarded = sa.update(EFFECTS).where(EFFECTS.c.key == row.key, EFFECTS.c.version == row.version)
-        if leaving is not None:
-            guarded = guarded.where(EFFECTS.c.state.in_(sorted(leaving)))
+    def _update(self, connection: sa.Connection, row: EffectRow, values: Mapping[str, Any]) -> EffectRow:
+        read = {"of_key": row.key, "of_version": row.version, "of_state": row.state}
         change = {**values, "version": row.version + 1}
-        landed = connection.execute(guarded.returning(EFFECTS), change).mappings().one_or_none()
+        landed = connection.execute(EFFECT_CHANGED, read | change).mappings().one_or_none()
         if landed is None:
             raise RuntimeError(f"The row of {row.key} changed under its lock; nothing was recorded.")
         return self._row(landed)
@@ -380,7 +371,7 @@ class Journal(JournalReads):
     def _append(self, connection: sa.Connection, key: str, kind: str, body: Mapping[str, Any], now: datetime) -> None:
         written = text(dict(body))
         connection.execute(
-            sa.insert(ENTRIES),
+            ENTRY_APPENDED,
             {  # not by `.values()`: see `insert_once`
                 "key": key,
                 "kind": kind,
