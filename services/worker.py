@@ -30,6 +30,7 @@ from services.effects.provider import Provider
 from services.journal.store import Journal
 from services.process_identity import ProcessIdentity, identity, provably_dead
 from services.reconciliation.sweep import Sweep
+from services.sealing import keep_sealing
 from services.settings import WorkerSettings
 from services.temporal import check_search_attributes, task_queue, trigger_sweep
 from workflows import policies
@@ -151,17 +152,22 @@ async def run(
         await asyncio.to_thread(check_durable, engine)
         await asyncio.to_thread(check_schema, "journal", engine)
         await check_search_attributes(client)
+        name = f"worker {os.getpid()}@{socket.gethostname()}"
         journal = Journal(
             engine,
-            recorded_by=f"worker {os.getpid()}@{socket.gethostname()}",
+            recorded_by=name,
             send_window=timedelta(seconds=settings.send_window_seconds),
             margin=timedelta(seconds=settings.margin_seconds),
         )
         parts = Parts(journal=journal, provider=provider, origin=settings.origin)
-        async with build(client, parts, workflows=workflows):
-            await trigger_sweep(client, settings.origin)
-            started()
-            await stop.wait()
+        sealing = asyncio.create_task(keep_sealing(engine, sealed_by=name))
+        try:
+            async with build(client, parts, workflows=workflows):
+                await trigger_sweep(client, settings.origin)
+                started()
+                await stop.wait()
+        finally:
+            sealing.cancel()
     finally:
         await provider.close()
         engine.dispose()
