@@ -19,7 +19,9 @@ async def test_repeated_it_leaves_what_is_there(deployment: Stack, ask: Ask) -> 
     """The marker has one key, attributes and Schedule are compared."""
     done = await ask("setup", "--json")
     assert done.returncode == 0
-    assert json.loads(done.stdout) == {
+    said = json.loads(done.stdout)
+    assert [set(saved) for saved in said.pop("saved_queries")] == [{"title", "query", "url"}] * 4
+    assert said == {
         "origin": "workshop",
         "search_attributes_added": [],
         "schedule": "reconciliation-workshop",
@@ -27,6 +29,23 @@ async def test_repeated_it_leaves_what_is_there(deployment: Stack, ask: Ask) -> 
         "tenant_marked": False,
     }
     assert (await deployment.get("/v1/stock/ORIGIN-workshop"))["received"] == 1
+
+
+async def test_it_ends_with_the_saved_queries_as_links_into_the_ui_that_is_named(ask: Ask) -> None:
+    """By option, else by setting, else where a dev server has it."""
+    named, configured, default = [
+        (await ask("setup", *words, **settings)).stdout
+        for words, settings in (
+            (["--ui-url", "https://ui.example/"], {"COUNTERFOIL_TEMPORAL_UI_URL": "http://other"}),
+            ([], {"COUNTERFOIL_TEMPORAL_UI_URL": "http://other/"}),
+            ([], {}),
+        )
+    ]
+    path = "/namespaces/default/workflows?query=PendingEffects%20%3E%200%20AND%20ExecutionStatus%20%3D%20%27Running%27"
+    assert f"    https://ui.example{path}\n" in named
+    assert f"    http://other{path}\n" in configured
+    assert f"    http://localhost:8233{path}\n" in default
+    assert "    PendingEffects > 0 AND ExecutionStatus = 'Running'\n" in default
 
 
 async def test_another_origins_tenant_is_refused_and_nothing_is_made(deployment: Stack, ask: Ask) -> None:
