@@ -219,9 +219,14 @@ def _committing(connection: sa.Connection) -> Iterator[None]:
 
 
 def _is_unanswered(error: BaseException, connection: sa.Connection) -> TypeGuard[sa.exc.DBAPIError]:
-    """Whether a COMMIT failed in such a way that nobody knows what became of it; SQLite never says for certain."""
-    return isinstance(error, sa.exc.DBAPIError) and (
-        connection.dialect.name == "sqlite" or error.connection_invalidated
+    """Whether a COMMIT failed in such a way that nobody knows what became of it.
+
+    A constraint that fails then is an answer. For the rest SQLite never says for certain.
+    """
+    return (
+        isinstance(error, sa.exc.DBAPIError)
+        and not isinstance(error, sa.exc.IntegrityError)
+        and (connection.dialect.name == "sqlite" or error.connection_invalidated)
     )
 
 

@@ -15,6 +15,7 @@ from services.cli.output import Group, Output, plain, run
 # name: (module, attribute, what --help says of it). A new command is one line here and one module.
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "demo": ("services.cli.demo", "demo", "The whole story on real parts: kills, lost answers, reconcile, audit."),
+    "up": ("services.cli.up", "up", "The local stack, left running for a look: Temporal's UI, inventory, workers."),
     "incident": ("services.cli.incident", "incident", "Start incidents, approve, cancel and look at them."),
     "reconcile": ("services.cli.reconcile", "reconcile", "Match everything unsettled to its receipt, now."),
     "audit": ("services.cli.audit", "audit", "Compare both halves, both ways: doubled, lost, unresolved, orphans."),

@@ -5,12 +5,13 @@ import time
 from dataclasses import dataclass
 
 import click
+from temporalio.client import Client
 
 from services.cli.inventory_client import Delivery, deliver
 from services.cli.output import Command, CommandError, ExitCode, Output, pass_output
 from services.saved_queries import saved_queries
 from services.settings import InventoryClientSettings, OriginSettings, TemporalUiSettings
-from services.temporal import add_search_attributes, connect, ensure_schedule, schedule_id
+from services.temporal import TemporalUnreachable, add_search_attributes, connect, ensure_schedule, schedule_id
 
 # One key for every origin: the second origin at the same tenant meets the first one's payload and is refused.
 TENANT_KEY = "counterfoil-tenant-origin"
@@ -21,14 +22,21 @@ _PAUSE_SECONDS = 0.25
 
 @click.command(cls=Command)
 @click.option(
+    "--wait-seconds",
+    type=click.FloatRange(min=0),
+    default=PATIENCE_SECONDS,
+    show_default=True,
+    help="Wait this long for Temporal and for the inventory to answer.",
+)
+@click.option(
     "--ui-url",
     help="Where Temporal's UI is, for the links; by default COUNTERFOIL_TEMPORAL_UI_URL, or a dev server's own.",
 )
 @pass_output
-def setup(output: Output, *, ui_url: str | None) -> None:
+def setup(output: Output, *, wait_seconds: float, ui_url: str | None) -> None:
     """Mark the inventory's tenant as this origin's; register the search attributes and the sweep's Schedule.
 
-    Safe to repeat: what is there is compared and left. An inventory that just starts is waited for. Ends with the
+    Safe to repeat: what is there is compared and left. Services that just start are waited for. Ends with the
     saved queries: what is pending, what is unknown, as links into Temporal's UI.
 
     Exit codes: 0 done, 2 the namespace or the tenant belongs to something else, 3 Temporal or the inventory is
@@ -37,7 +45,7 @@ def setup(output: Output, *, ui_url: str | None) -> None:
     origin = OriginSettings.read().origin
     inventory = InventoryClientSettings.read()
     where = ui_url or TemporalUiSettings.read().temporal_ui_url
-    made = asyncio.run(_set_up(origin, inventory, output))
+    made = asyncio.run(_set_up(origin, inventory, output, wait_seconds))
     queries = saved_queries(where, made.namespace)
     document = {
         "origin": origin,
@@ -68,10 +76,10 @@ class _Made:
     new_schedule: bool
 
 
-async def _set_up(origin: str, inventory: InventoryClientSettings, output: Output) -> _Made:
-    client = await connect()
+async def _set_up(origin: str, inventory: InventoryClientSettings, output: Output, wait_seconds: float) -> _Made:
+    client = await _reach_temporal(output, wait_seconds)
     # The tenant first: a worker starts once the Schedule is there, and two origins at one tenant must not get so far.
-    marked = await _mark_tenant(origin, inventory, output)
+    marked = await _mark_tenant(origin, inventory, output, wait_seconds)
     return _Made(
         namespace=client.namespace,
         tenant_marked=marked,
@@ -80,11 +88,26 @@ async def _set_up(origin: str, inventory: InventoryClientSettings, output: Outpu
     )
 
 
-async def _mark_tenant(origin: str, inventory: InventoryClientSettings, output: Output) -> bool:
+async def _reach_temporal(output: Output, wait_seconds: float) -> Client:
+    deadline = time.monotonic() + wait_seconds
+    waiting = False
+    while True:
+        try:
+            return await connect()
+        except TemporalUnreachable as error:
+            if time.monotonic() > deadline:
+                raise
+            if not waiting:
+                output.note(f"Waiting up to {wait_seconds:g} s for Temporal at {error.where}.")
+        waiting = True
+        await asyncio.sleep(_PAUSE_SECONDS)
+
+
+async def _mark_tenant(origin: str, inventory: InventoryClientSettings, output: Output, wait_seconds: float) -> bool:
     """Mark the tenant as this origin's; whether it was unmarked. An inventory that just starts is waited for."""
     url, token = inventory.inventory_url, inventory.inventory_token.get_secret_value()
     marker = Delivery(sku=f"ORIGIN-{origin}", quantity=1, key=TENANT_KEY)
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + wait_seconds
     waiting = False
     while True:
         try:
@@ -95,7 +118,7 @@ async def _mark_tenant(origin: str, inventory: InventoryClientSettings, output: 
         else:
             return not replayed
         if not waiting:
-            output.note(f"Waiting up to {PATIENCE_SECONDS:g} s for the inventory at {url}.")
+            output.note(f"Waiting up to {wait_seconds:g} s for the inventory at {url}.")
         waiting = True
         await asyncio.sleep(_PAUSE_SECONDS)
 

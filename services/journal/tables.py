@@ -2,11 +2,13 @@
 
 - `entries`, `decisions` and `seals` are append-only: triggers refuse UPDATE, DELETE and REPLACE (see the migrations).
 - A row of `effects` is the fold of its key's entries; both change in one transaction.
+- A worker's role on PostgreSQL may append everywhere, update `effects`, and nothing else (`services.privileges`).
 """
 
 import sqlalchemy as sa
 
 from services.database import UtcDateTime
+from services.privileges import may
 
 METADATA = sa.MetaData(
     naming_convention={
@@ -23,6 +25,7 @@ JOURNAL = sa.Table(
     METADATA,
     sa.Column("id", sa.String(32), primary_key=True),
     sa.Column("created_at", UtcDateTime, nullable=False),
+    info=may("SELECT"),
 )
 
 # The first one wins, by its primary key.
@@ -76,6 +79,7 @@ EFFECTS = sa.Table(
     sa.CheckConstraint(
         "(settled_at IS NOT NULL) = (state IN ('committed', 'rejected', 'voided'))", name="settled_when_terminal"
     ),
+    info=may("SELECT", "INSERT", "UPDATE"),
 )
 # What is unsettled is found in the same time whatever the journal's size.
 sa.Index(

@@ -39,12 +39,14 @@ class Wire(httpx.AsyncHTTPTransport):
         super().__init__(retries=0, trust_env=False)
         self.requests: list[str] = []
         self.bodies: list[bytes] = []
+        self.deadlines: list[str] = []
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Count it and let it pass."""
         self.requests.append(request.method)
         if request.method == "POST":
             self.bodies.append(await request.aread())
+            self.deadlines.append(request.headers.get("effect-not-after", ""))
         return await super().handle_async_request(request)
 
     def count(self) -> Counter[str]:

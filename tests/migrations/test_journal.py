@@ -2,24 +2,17 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 
-from services.database import DatabaseError, check_schema, migrate, open_engine
+from services.database import DatabaseError, SchemaMismatch, check_schema, migrate, open_engine
 from services.journal.store import Journal
 from services.journal.tables import METADATA
 
 MIGRATE = "import sys; from services.database import migrate; print(migrate('journal', sys.argv[1]))"
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    """A database that is not there yet."""
-    return f"sqlite:///{tmp_path / 'journal.db'}"
 
 
 def _tables(url: str) -> set[str]:
@@ -70,6 +63,20 @@ def test_a_revision_that_does_not_exist_changes_nothing(url: str) -> None:
     with pytest.raises(DatabaseError, match="Nothing was changed"):
         migrate("journal", url, "journal_9999")
     assert _tables(url) == {"alembic_version", "journal", "decisions", "effects", "entries", "seals"}
+
+
+def test_another_stores_database_is_neither_migrated_nor_used(url: str) -> None:
+    """The URLs were mixed up: nothing is changed, up or down, and the message says what it may be."""
+    migrate("inventory", url)
+    before = _tables(url)
+    for revision in ("head", "base"):
+        with pytest.raises(SchemaMismatch, match=r"inventory_.*another store's database.*Nothing was changed"):
+            migrate("journal", url, revision)
+    engine = open_engine(url)
+    with pytest.raises(SchemaMismatch, match="another store's"):
+        check_schema("journal", engine)
+    engine.dispose()
+    assert _tables(url) == before
 
 
 def test_two_processes_that_migrate_at_once_both_find_it_done(url: str) -> None:

@@ -2,10 +2,12 @@
 
 import asyncio
 import json
+from pathlib import Path
 
 import pytest
 from temporalio.service import RPCError, RPCStatusCode
 
+from services.drill.processes import Processes, TemporalServer, free_port
 from services.drill.stack import Stack
 from services.temporal import schedule_id
 from tests.services.cli.conftest import COUNTERFOIL, Ask
@@ -79,3 +81,26 @@ async def test_an_inventory_that_just_starts_is_waited_for(deployment: Stack) ->
     await deployment.proxy.up()
     assert said.decode() == f"Waiting up to 10 s for the inventory at {deployment.proxy.url}.\n"
     assert await process.wait() == 0
+
+
+async def test_a_temporal_that_just_starts_is_waited_for(deployment: Stack, tmp_path: Path) -> None:
+    """A deployment starts everything at once; what it cannot name as a dependency, setup waits for."""
+    with Processes() as processes:
+        temporal = TemporalServer(processes, database=tmp_path / "temporal.db", log=tmp_path / "temporal.log")
+        process = await asyncio.create_subprocess_exec(
+            COUNTERFOIL, "setup", "--wait-seconds", "60",
+            env=deployment.environment() | {"TEMPORAL_ADDRESS": temporal.address},
+            stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        assert process.stderr is not None
+        assert (await process.stderr.readline()).decode() == f"Waiting up to 60 s for Temporal at {temporal.address}.\n"
+        await temporal.start()
+        assert await process.wait() == 0
+
+
+async def test_a_temporal_that_stays_away_is_named(ask: Ask) -> None:
+    """After the wait; the same command works later."""
+    address = f"127.0.0.1:{free_port()}"
+    done = await ask("setup", "--json", "--wait-seconds", "0", TEMPORAL_ADDRESS=address)
+    error = json.loads(done.stdout)["error"]
+    assert (done.returncode, error["kind"], error["where"]) == (3, "unreachable", address)

@@ -78,6 +78,7 @@ def test_seals_are_not_truncated(postgres: Databases) -> None:
     engine.dispose()
 
 
+@pytest.mark.parametrize("dialect", ["sqlite"])
 def test_a_seal_is_not_replaced(engine: sa.Engine) -> None:
     """SQLite's REPLACE deletes without a DELETE trigger where recursive_triggers is off: the first seal stands."""
     sealed_lives(engine)
