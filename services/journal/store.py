@@ -310,8 +310,8 @@ class Journal(JournalReads):
         guarded = sa.update(EFFECTS).where(EFFECTS.c.key == row.key, EFFECTS.c.version == row.version)
         if leaving is not None:
             guarded = guarded.where(EFFECTS.c.state.in_(sorted(leaving)))
-        change = guarded.values(**values, version=row.version + 1).returning(EFFECTS)
-        landed = connection.execute(change).mappings().one_or_none()
+        change = {**values, "version": row.version + 1}
+        landed = connection.execute(guarded.returning(EFFECTS), change).mappings().one_or_none()
         if landed is None:
             raise RuntimeError(f"The row of {row.key} changed under its lock; nothing was recorded.")
         return self._row(landed)
@@ -380,14 +380,15 @@ class Journal(JournalReads):
     def _append(self, connection: sa.Connection, key: str, kind: str, body: Mapping[str, Any], now: datetime) -> None:
         written = text(dict(body))
         connection.execute(
-            sa.insert(ENTRIES).values(
-                key=key,
-                kind=kind,
-                body=written,
-                recorded_at=now,
-                recorded_by=self._recorded_by,
-                digest=rows.entry_digest(key, kind, written, now, self._recorded_by),
-            )
+            sa.insert(ENTRIES),
+            {  # not by `.values()`: see `insert_once`
+                "key": key,
+                "kind": kind,
+                "body": written,
+                "recorded_at": now,
+                "recorded_by": self._recorded_by,
+                "digest": rows.entry_digest(key, kind, written, now, self._recorded_by),
+            },
         )
 
     def _locked(self, connection: sa.Connection, key: str) -> EffectRow | None:
