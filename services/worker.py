@@ -34,6 +34,7 @@ from services.journal.store import Journal
 from services.process_identity import ProcessIdentity, identity, provably_dead
 from services.reconciliation.neighbours import Neighbours
 from services.reconciliation.sweep import Sweep
+from services.sealing import keep_sealing
 from services.settings import WorkerSettings
 from services.temporal import NotSetUp, check_search_attributes, task_queue, trigger_sweep
 from workflows import policies
@@ -176,9 +177,10 @@ async def run(
         await asyncio.to_thread(check_durable, engine)
         await asyncio.to_thread(check_schema, "journal", engine)
         await check_search_attributes(client)
+        name = f"worker {os.getpid()}@{socket.gethostname()}"
         journal = Journal(
             engine,
-            recorded_by=f"worker {os.getpid()}@{socket.gethostname()}",
+            recorded_by=name,
             send_window=timedelta(seconds=settings.send_window_seconds),
             margin=timedelta(seconds=settings.margin_seconds),
         )
@@ -188,9 +190,13 @@ async def run(
             await asyncio.to_thread(neighbours.newly_dead)  # what those left who are dead now, the sweep finds:
             await trigger_sweep(client, settings.origin)
             started()
-            watch = asyncio.create_task(_watch(client, neighbours, settings.origin))
+            beside = (
+                asyncio.create_task(_watch(client, neighbours, settings.origin)),
+                asyncio.create_task(keep_sealing(engine, sealed_by=name)),
+            )
             await stop.wait()
-            watch.cancel()
+            for task in beside:
+                task.cancel()
     finally:
         await provider.close()
         engine.dispose()

@@ -1,5 +1,7 @@
 """A journal with every kind of entry in it, sealed in small pages, and the hands that damage it."""
 
+from typing import Any
+
 import sqlalchemy as sa
 
 from services.effects.records import Seen, Source
@@ -7,7 +9,7 @@ from services.effects.states import EffectState
 from services.journal.rows import entry_digest
 from services.journal.seals import Watermark, pack_leaves, seal, seal_digest, watermark
 from services.journal.store import Journal
-from services.journal.tables import ENTRIES, JOURNAL, SEALS
+from services.journal.tables import ENTRIES, JOURNAL, METADATA, SEALS
 from tests.services.effects.halves import make_answer, make_intent, make_mark, make_receipt, shows
 from tests.services.journal.conftest import Clock
 
@@ -56,6 +58,26 @@ def disarm(engine: sa.Engine) -> None:
         else:
             for table in ("entries", "decisions", "seals"):
                 connection.exec_driver_sql(f"ALTER TABLE {table} DISABLE TRIGGER USER")
+
+
+Rows = dict[sa.Table, list[dict[str, Any]]]
+
+
+def saved(engine: sa.Engine) -> Rows:
+    """Every row of a journal."""
+    with engine.connect() as connection:
+        return {
+            table: [dict(row) for row in connection.execute(sa.select(table)).mappings()]
+            for table in METADATA.tables.values()
+        }
+
+
+def put_back(engine: sa.Engine, rows: Rows) -> None:
+    """Make a journal without triggers what it was."""
+    with engine.begin() as connection:
+        for table, values in rows.items():
+            connection.execute(sa.delete(table))
+            connection.execute(sa.insert(table), values)
 
 
 def reword(connection: sa.Connection, id_: int, body: str) -> None:
