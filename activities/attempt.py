@@ -82,7 +82,7 @@ class Attempts:
 
 async def standing_of(journal: Journal, row: EffectRow, *, waiting: str) -> Standing:
     """How a row stands, as an activity answers it."""
-    outcome = await asyncio.to_thread(journal.outcome, row.key) if row.state.terminal else None
+    outcome = await asyncio.to_thread(journal.outcome_of, row) if row.state.terminal else None
     if row.state.terminal and outcome is None:
         waiting = "settled, but its release is under way or a late observation waits for a person"
     if row.state is EffectState.IN_DOUBT:

@@ -15,9 +15,12 @@ TABLES = {"journal": "services.journal.tables", "inventory": "services.inventory
 def _run(connection: sa.Connection) -> None:
     metadata: sa.MetaData = importlib.import_module(TABLES[SECTION]).METADATA
     if connection.dialect.name == "postgresql":
-        # A migration waits for nobody: better to fail and be run again than to queue every writer behind it.
-        connection.exec_driver_sql("SET lock_timeout = '5s'")
         connection.exec_driver_sql("SET statement_timeout = '60s'")
+        # A second migration waits for the first one, until that one disconnects, and finds it done.
+        connection.exec_driver_sql("SET lock_timeout = 0")
+        connection.exec_driver_sql("SELECT pg_advisory_lock(hashtext('counterfoil migrate'))")
+        # For a writer it does not wait: better to fail and be run again than to queue every writer behind it.
+        connection.exec_driver_sql("SET lock_timeout = '5s'")
         connection.commit()
     context.configure(
         connection=connection,

@@ -5,6 +5,7 @@ the drain time. Killed, it leaves marks in the journal by which its successors k
 """
 
 import asyncio
+import logging
 import os
 import socket
 from collections.abc import Callable, Sequence
@@ -13,7 +14,9 @@ from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Any
 
+import sqlalchemy as sa
 from temporalio.client import Client
+from temporalio.service import RPCError
 from temporalio.worker import Interceptor, Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 from temporalio.workflow import SandboxImportNotificationPolicy
@@ -25,16 +28,23 @@ from activities.inventory import InventoryActivities
 from activities.inventory_client import InventoryClient
 from activities.journal import JournalActivities
 from activities.reconciliation import ReconciliationActivities
-from services.database import check_durable, check_schema, open_engine
+from services.database import DatabaseError, check_durable, check_schema, open_engine
 from services.effects.provider import Provider
 from services.journal.store import Journal
 from services.process_identity import ProcessIdentity, identity, provably_dead
+from services.reconciliation.neighbours import Neighbours
 from services.reconciliation.sweep import Sweep
+from services.sealing import keep_sealing
 from services.settings import WorkerSettings
-from services.temporal import check_search_attributes, task_queue, trigger_sweep
+from services.temporal import NotSetUp, check_search_attributes, task_queue, trigger_sweep
 from workflows import policies
 from workflows.incident import Incident
 from workflows.reconciliation import Reconciliation
+
+LOG = logging.getLogger(__name__)
+
+# A fifth of the heartbeat's time-out.
+WATCH_EVERY_SECONDS = 0.2
 
 # Each effect in flight holds one slot and one connection.
 ACTIVITIES_AT_ONCE = 100
@@ -73,6 +83,7 @@ def build(
     parts: Parts,
     *,
     workflows: Sequence[type] = (),
+    activities: Sequence[Callable[..., Any]] = (),
     queue: str | None = None,
     interceptors: Sequence[Interceptor] = (),
     max_cached_workflows: int = 1000,
@@ -83,6 +94,7 @@ def build(
         client: connected to Temporal.
         parts: the journal, the provider and the origin it works for.
         workflows: an author's own, beside ours.
+        activities: an author's own, beside ours.
         queue: another task queue than the origin's.
         interceptors: for tests that stand at the seams.
         max_cached_workflows: 0 keeps no run between its tasks.
@@ -106,6 +118,7 @@ def build(
             EffectActivities(parts.journal, parts.provider, parts.origin).settle,
             JournalActivities(parts.journal, parts.origin).record_decision,
             ReconciliationActivities(sweep, client).sweep_page,
+            *activities,
         ],
         workflow_runner=sandbox(),
         interceptors=interceptors,
@@ -127,6 +140,18 @@ def _worker_is_dead(worker: dict[str, Any]) -> bool:
     return provably_dead(process)
 
 
+async def _watch(client: Client, neighbours: Neighbours, origin: str) -> None:
+    """Ask for a sweep whenever a neighbour has died: it settles at once what that one left."""
+    while True:
+        await asyncio.sleep(WATCH_EVERY_SECONDS)
+        try:
+            if await asyncio.to_thread(neighbours.newly_dead):
+                await trigger_sweep(client, origin)
+        except (sa.exc.SQLAlchemyError, DatabaseError, RPCError, NotSetUp) as error:
+            # Heartbeats and the Schedule find what this has missed.
+            LOG.warning("the other workers were not watched for a moment: %s", error)
+
+
 async def run(
     settings: WorkerSettings,
     client: Client,
@@ -134,6 +159,7 @@ async def run(
     *,
     started: Callable[[], None],
     workflows: Sequence[type] = (),
+    activities: Sequence[Callable[..., Any]] = (),
 ) -> None:
     """Check what a worker stands on, trigger a sweep, say so, and work until `stop` is set.
 
@@ -151,17 +177,26 @@ async def run(
         await asyncio.to_thread(check_durable, engine)
         await asyncio.to_thread(check_schema, "journal", engine)
         await check_search_attributes(client)
+        name = f"worker {os.getpid()}@{socket.gethostname()}"
         journal = Journal(
             engine,
-            recorded_by=f"worker {os.getpid()}@{socket.gethostname()}",
+            recorded_by=name,
             send_window=timedelta(seconds=settings.send_window_seconds),
             margin=timedelta(seconds=settings.margin_seconds),
         )
         parts = Parts(journal=journal, provider=provider, origin=settings.origin)
-        async with build(client, parts, workflows=workflows):
+        async with build(client, parts, workflows=workflows, activities=activities):
+            neighbours = Neighbours(journal, host=identity().host, provably_dead=_worker_is_dead)
+            await asyncio.to_thread(neighbours.newly_dead)  # what those left who are dead now, the sweep finds:
             await trigger_sweep(client, settings.origin)
             started()
+            beside = (
+                asyncio.create_task(_watch(client, neighbours, settings.origin)),
+                asyncio.create_task(keep_sealing(engine, sealed_by=name)),
+            )
             await stop.wait()
+            for task in beside:
+                task.cancel()
     finally:
         await provider.close()
         engine.dispose()

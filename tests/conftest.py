@@ -22,6 +22,12 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Databases]:
         yield made
 
 
+@pytest.fixture(params=["sqlite", "postgresql"])
+def dialect(request: pytest.FixtureRequest) -> str:
+    """Which database a store's test runs on: each, unless the test names one by parametrizing `dialect`."""
+    return str(request.param)
+
+
 def pytest_configure() -> None:
     """Undo what nohup and a shell's & leave: children would inherit ignored signals that the tests send them."""
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -11,7 +11,7 @@ import pytest
 from services.cli.main import COMMANDS
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("workflows", "activities", "services", "migrations")
+PACKAGES = ("workflows", "activities", "services", "migrations", "benchmarks")
 LONGEST_FILE_LINES = 620
 
 # Source modules without a test file of their own name, and why.
@@ -21,13 +21,20 @@ WITHOUT_MIRROR = {
     "services/effects/provider.py": "a protocol without code",
     "services/incident_desk.py": "proven with the command that uses it",
     "services/worker.py": "proven under a real server: its sandbox in tests/workflows/test_purity.py",
+    "services/drill/demo.py": "run whole by tests/services/cli/test_demo.py",
     "services/cli/worker.py": "proven with whole stories",
     "services/cli/opening.py": "proven with the commands that read the journal",
     "services/cli/words.py": "proven with the commands that read the journal",
     "services/reconciliation/findings.py": "proven with the checker that finds them",
     "services/reconciliation/ledger.py": "proven with the checker that calls it",
     "services/journal/reads.py": "proven through the store",
+    "services/journal/stored.py": "proven with the verification, which reads through it",
     "workflows/reconciliation.py": "proven with whole stories",
+    "benchmarks/__main__.py": "run by tests/benchmarks/test_command.py",
+    "benchmarks/bare.py": "the baseline, and run by every measurement of it",
+    "benchmarks/commits.py": "run by tests/benchmarks/test_command.py",
+    "benchmarks/recovery.py": "run by every measurement; its figures are those of test_figures.py",
+    "benchmarks/worker.py": "run by every measurement",
 }
 
 

@@ -34,7 +34,6 @@ class _Member(Generic[T]):
     def __init__(self, work: Callable[[sa.Connection], T]) -> None:
         self.work = work
         self.told = threading.Event()
-        self.leads = False
         self.alone = False
         self.error: BaseException | None = None
         self.result: T
@@ -52,7 +51,7 @@ class GroupCommit:
         self._engine = engine
         self._lock = threading.Lock()
         self._waiting: list[_Member[Any]] = []
-        self._led = False
+        self._leader: _Member[Any] | None = None
 
     def run(self, work: Callable[[sa.Connection], T]) -> T:
         """Run `work` in a write transaction and return what it returned once that is on disk. Blocks.
@@ -63,17 +62,35 @@ class GroupCommit:
             Exception: whatever `work` raised; nothing of it was written.
         """
         member = _Member(work)
-        with self._lock:
-            self._waiting.append(member)
-            member.leads, self._led = not self._led, True
-        if not member.leads:
-            member.told.wait()
-        if member.leads:
-            self._lead()
+        try:
+            with self._lock:
+                self._waiting.append(member)
+                self._leader = self._leader or member
+            if self._leader is not member:
+                member.told.wait()
+            if self._leader is member:
+                self._lead()
+        except BaseException:  # a signal in this thread
+            self._leave(member)
+            raise
         if member.alone:
             with writing(self._engine) as connection:
                 return work(connection)
         return member.take()
+
+    def _leave(self, member: _Member[Any]) -> None:
+        """Nobody waits behind a member that was interrupted; a leader's work is not begun again."""
+        with self._lock:
+            if member in self._waiting:
+                self._waiting.remove(member)
+            if self._leader is member:
+                self._pass_on()
+
+    def _pass_on(self) -> None:
+        """Let the first one that waits lead. Under the lock."""
+        self._leader = self._waiting[0] if self._waiting else None
+        if self._leader is not None:
+            self._leader.told.set()
 
     def _lead(self) -> None:
         """Commit the first members that wait, then let the next one lead."""
@@ -87,11 +104,7 @@ class GroupCommit:
             raise
         finally:
             with self._lock:
-                successor = self._waiting[0] if self._waiting else None
-                self._led = successor is not None
-            if successor is not None:
-                successor.leads = True
-                successor.told.set()
+                self._pass_on()
             for member in group:
                 member.told.set()
 
@@ -110,12 +123,11 @@ class GroupCommit:
                 for member in group:
                     member.error = error
                 return
-            except Exception as error:  # noqa: BLE001 - it is the member's, who meets it again in its own thread
-                if at is None:
-                    for member in group:
-                        member.error = error
-                    return
-                at.alone = True
-                group.remove(at)
+            except Exception:  # noqa: BLE001 - it is its member's, who meets it again in its own thread
+                # What the COMMIT itself refuses is somebody's among them: each finds out alone.
+                failed = [at] if at is not None else group[:]
+                for member in failed:
+                    member.alone = True
+                    group.remove(member)
             else:
                 return

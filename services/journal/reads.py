@@ -3,7 +3,8 @@
 The methods block: call them from a thread.
 """
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -16,6 +17,7 @@ from services.effects.states import EffectState
 from services.journal import rows
 from services.journal.fold import Snapshot, WrittenEntry
 from services.journal.rows import Decision, Entry
+from services.journal.statements import EFFECT, EFFECT_LOCKED, EFFECTS_RELATED, ENTRIES_OF_KEY
 from services.journal.tables import DECISIONS, EFFECTS, ENTRIES, JOURNAL
 
 
@@ -55,6 +57,14 @@ class JournalReads:
         statement = sa.select(ENTRIES).where(ENTRIES.c.id > after_id).order_by(ENTRIES.c.id).limit(limit)
         with reading(self._engine) as connection:
             return tuple(rows.entry(row) for row in connection.execute(statement).mappings())
+
+    def marking_workers(self, *, after_id: int, limit: int = 1000) -> tuple[list[dict[str, str | int]], int]:
+        """Whose attempts were marked in the newest entries after one, and the newest entry's id."""
+        newest = sa.select(ENTRIES.c.id, ENTRIES.c.kind, ENTRIES.c.body).where(ENTRIES.c.id > after_id)
+        with reading(self._engine) as connection:
+            found = connection.execute(newest.order_by(ENTRIES.c.id.desc()).limit(limit)).all()
+        workers = [json.loads(body)["worker"] for _, kind, body in found if kind == "attempt"]
+        return workers, found[0].id if found else after_id
 
     def effects(
         self,
@@ -129,43 +139,39 @@ class JournalReads:
         Nothing is answered while the effect is unsettled, while a late observation on its name is undealt with, or
         while its release is under way: it may turn out to be given back.
         """
+        row = self.effect(key)
+        return None if row is None else self.outcome_of(row)
+
+    def outcome_of(self, row: EffectRow) -> Outcome | None:
+        """How an effect ended whose row has just been read, as `outcome` says it; a settled row does not change."""
+        if row.receipt is None or row.settled_at is None:
+            return None
         with reading(self._engine) as connection:
-            row = self._read(connection, key)
-            if row is None or row.receipt is None or row.settled_at is None or self._alarmed(connection, row):
+            related = self._related(connection, row)
+        if any(other.alarmed for other in related if other.name == row.name):
+            return None
+        state = OutcomeState(row.state)
+        if row.state is EffectState.COMMITTED:
+            releases = [other for other in related if other.name != row.name]
+            if any(not release.state.terminal for release in releases):
                 return None
-            state = OutcomeState(row.state)
-            if row.state is EffectState.COMMITTED:
-                releases = self._releases(connection, row)
-                if any(not release.state.terminal for release in releases):
-                    return None
-                if any(release.state is EffectState.COMMITTED for release in releases):
-                    state = OutcomeState.RELEASED
-            return Outcome(
-                name=row.name,
-                key=row.key,
-                state=state,
-                receipt=row.receipt.body,
-                replayed=False,
-                settled_at=row.settled_at,
-                decided_at=row.decided_at,
-            )
-
-    def _alarmed(self, connection: sa.Connection, row: EffectRow) -> bool:
-        statement = sa.select(sa.literal(1)).where(
-            EFFECTS.c.origin == row.origin,
-            EFFECTS.c.scope == row.scope,
-            EFFECTS.c.name == row.name,
-            EFFECTS.c.alarmed.is_(True),
+            if any(release.state is EffectState.COMMITTED for release in releases):
+                state = OutcomeState.RELEASED
+        return Outcome(
+            name=row.name,
+            key=row.key,
+            state=state,
+            receipt=row.receipt.body,
+            replayed=False,
+            settled_at=row.settled_at,
+            decided_at=row.decided_at,
         )
-        return connection.execute(statement.limit(1)).first() is not None
 
-    def _releases(self, connection: sa.Connection, row: EffectRow) -> tuple[EffectRow, ...]:
-        statement = sa.select(EFFECTS).where(
-            EFFECTS.c.origin == row.origin,
-            EFFECTS.c.scope == row.scope,
-            EFFECTS.c.name == release_name(row.name, row.generation),
-        )
-        return tuple(self._row(found) for found in connection.execute(statement).mappings())
+    def _related(self, connection: sa.Connection, row: EffectRow) -> tuple[EffectRow, ...]:
+        """Every generation of the effect, and of its release."""
+        release = release_name(row.name, row.generation)
+        of = {"of_origin": row.origin, "of_scope": row.scope, "of_name": row.name, "of_release": release}
+        return tuple(self._row(found) for found in connection.execute(EFFECTS_RELATED, of).mappings())
 
     def _standing(
         self, connection: sa.Connection, origin: str, scope: str, name: str, generation: int
@@ -180,16 +186,14 @@ class JournalReads:
         return None if found is None else rows.decision(found)
 
     def _read(self, connection: sa.Connection, key: str, *, lock: bool = False) -> EffectRow | None:
-        statement = sa.select(EFFECTS).where(EFFECTS.c.key == key)
-        found = connection.execute(statement.with_for_update() if lock else statement).mappings().first()
+        found = connection.execute(EFFECT_LOCKED if lock else EFFECT, {"of_key": key}).mappings().first()
         return None if found is None else self._row(found)
 
-    def _row(self, found: sa.RowMapping) -> EffectRow:
+    def _row(self, found: sa.RowMapping | Mapping[str, Any]) -> EffectRow:
         return rows.effect_row(found, self._window)
 
     def _entries(self, connection: sa.Connection, key: str) -> tuple[Entry, ...]:
-        statement = sa.select(ENTRIES).where(ENTRIES.c.key == key).order_by(ENTRIES.c.id)
-        return tuple(rows.entry(row) for row in connection.execute(statement).mappings())
+        return tuple(rows.entry(row) for row in connection.execute(ENTRIES_OF_KEY, {"of_key": key}).mappings())
 
     def _page(self, statement: sa.Select[Any], limit: int) -> tuple[EffectRow, ...]:
         with reading(self._engine) as connection:
@@ -217,5 +221,6 @@ def _marks(entries: tuple[Entry, ...]) -> Iterator[Attempt]:
                 not_after=datetime.fromisoformat(body["not_after"]),
                 marked_at=entry.recorded_at,
                 worker=body["worker"],
+                task_token=body["task_token"],
                 seen=seen.get(body["attempt_id"]),
             )

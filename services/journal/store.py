@@ -16,11 +16,10 @@ What holds after every method, whatever crashed:
 The methods block: call them from a thread.
 """
 
-import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
@@ -42,8 +41,11 @@ from services.effects.states import EffectState, sources
 from services.journal import rows
 from services.journal.group_commit import GroupCommit
 from services.journal.reads import JournalReads, fold_attempts
-from services.journal.rows import Decision, text, timestamp
-from services.journal.tables import DECISIONS, EFFECTS, ENTRIES
+from services.journal.rows import Decision, Entry, text, timestamp
+from services.journal.statements import BARS, EFFECT_CHANGED, ENTRY_APPENDED
+from services.journal.tables import DECISIONS, EFFECTS
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +69,26 @@ class Observed:
 
     row: EffectRow
     settlement: Settlement
+
+
+@dataclass(slots=True, kw_only=True)
+class _Writing:
+    """One write transaction under way; what it appends goes in at its end, in one statement."""
+
+    connection: sa.Connection
+    now: datetime
+    by: str
+    _entries: list[dict[str, Any]] = field(default_factory=list)
+
+    def append(self, key: str, kind: str, body: Mapping[str, Any]) -> None:
+        written = text(dict(body))
+        entry = {"key": key, "kind": kind, "body": written, "recorded_at": self.now, "recorded_by": self.by}
+        digest = rows.entry_digest(key, kind, written, self.now, self.by)
+        self._entries.append(entry | {"digest": digest})
+
+    def flush(self) -> None:
+        if self._entries:  # as parameters, not by `.values()`: see `insert_once`
+            self.connection.execute(ENTRY_APPENDED, self._entries)
 
 
 class Journal(JournalReads):
@@ -106,12 +128,11 @@ class Journal(JournalReads):
             CommitUnknown: the mark may come to be there: nothing may be sent for it.
         """
 
-        def work(connection: sa.Connection) -> Begun:
-            now = self._clock()
-            row, created = self._ensure(connection, intent, born_by="attempt", now=now)
+        def work(tx: _Writing) -> Begun:
+            row, created = self._ensure(tx, intent, born_by="attempt")
             if not created:
                 return Begun(row=row, refused="the key has been begun before")
-            return self._mark(connection, row, mark, now)
+            return self._mark(tx, row, mark)
 
         return self._marked(work, intent, mark)
 
@@ -122,10 +143,9 @@ class Journal(JournalReads):
             CommitUnknown: the mark may come to be there: nothing may be sent for it.
         """
 
-        def work(connection: sa.Connection) -> Begun:
-            now = self._clock()
-            row, _ = self._ensure(connection, intent, born_by="attempt", now=now)
-            return self._mark(connection, row, mark, now)
+        def work(tx: _Writing) -> Begun:
+            row, _ = self._ensure(tx, intent, born_by="attempt")
+            return self._mark(tx, row, mark)
 
         return self._marked(work, intent, mark)
 
@@ -135,9 +155,7 @@ class Journal(JournalReads):
         Raises:
             FingerprintMismatch: the key stands for another payload; nothing was recorded.
         """
-        return self._commits.run(
-            lambda connection: self._ensure(connection, intent, born_by="recovery", now=self._clock())[0]
-        )
+        return self._write(lambda tx: self._ensure(tx, intent, born_by="recovery")[0])
 
     def give_up(self, intent: Intent, *, why: str) -> EffectRow:
         """Forbid every further mark; the row is inserted first if there is none.
@@ -146,15 +164,14 @@ class Journal(JournalReads):
             FingerprintMismatch: the key stands for another payload: it is not this caller's to give up.
         """
 
-        def work(connection: sa.Connection) -> EffectRow:
-            now = self._clock()
-            row, _ = self._ensure(connection, intent, born_by="recovery", now=now)
+        def work(tx: _Writing) -> EffectRow:
+            row, _ = self._ensure(tx, intent, born_by="recovery")
             if row.given_up or row.state.terminal:
                 return row
-            self._append(connection, row.key, "given_up", {"why": why}, now)
-            return self._update(connection, row, {"given_up": True})
+            tx.append(row.key, "given_up", {"why": why})
+            return self._update(tx, row, {"given_up": True})
 
-        return self._commits.run(work)
+        return self._write(work)
 
     def observe(self, key: str, answer: Answer, *, attempt_id: str | None = None) -> Observed:
         """Record what was learned and move the row as `settle` decides, under its lock.
@@ -164,21 +181,28 @@ class Journal(JournalReads):
             answer: what one exchange with the provider showed.
             attempt_id: of the attempt whose own send was answered.
         """
-        return self._commits.run(lambda connection: self._observe(connection, key, answer, attempt_id))
+        return self._write(lambda tx: self._observe(tx, key, answer, attempt_id))
 
     def record_decision(
         self, *, origin: str, scope: str, name: str, decided_at: datetime, body: Mapping[str, str], generation: int = 1
     ) -> tuple[Decision, bool]:
         """Record a decision unless one stands already; the one that stands, and whether it is this call's."""
-        return self._commits.run(
-            lambda connection: self._decide(
-                connection, origin, scope, name, generation, decided_at=decided_at, body=body, now=self._clock()
-            )
+        return self._write(
+            lambda tx: self._decide(tx, origin, scope, name, generation, decided_at=decided_at, body=body)
         )
 
-    def _marked(self, work: Callable[[sa.Connection], Begun], intent: Intent, mark: Mark) -> Begun:
+    def _write(self, work: Callable[[_Writing], T]) -> T:
+        def whole(connection: sa.Connection) -> T:
+            tx = _Writing(connection=connection, now=self._clock(), by=self._recorded_by)
+            result = work(tx)
+            tx.flush()
+            return result
+
+        return self._commits.run(whole)
+
+    def _marked(self, work: Callable[[_Writing], Begun], intent: Intent, mark: Mark) -> Begun:
         try:
-            return self._commits.run(work)
+            return self._write(work)
         except CommitUnknown:
             # Only what a new connection shows permits a send. A mark that turns up later is one that nobody sent for.
             attempts = {attempt.attempt_id: attempt for attempt in self.attempts(intent.key)}
@@ -187,65 +211,62 @@ class Journal(JournalReads):
                 raise
             return Begun(row=row, attempt=attempts[mark.attempt_id])
 
-    def _observe(self, connection: sa.Connection, key: str, answer: Answer, attempt_id: str | None) -> Observed:
-        now = self._clock()
-        row = self._locked(connection, key)
+    def _observe(self, tx: _Writing, key: str, answer: Answer, attempt_id: str | None) -> Observed:
+        row = self._locked(tx, key)
         if row is None:
             raise LookupError(f"The journal has no effect {key}: own the row before observing.")
-        known = fold_attempts(self._entries(connection, key))
+        entries = self._entries(tx.connection, key)
+        known = fold_attempts(entries)
         after = known if answer.source is not Source.SEND else _with_seen(known, attempt_id, answer.seen)
         settlement = settle(row, after, answer, margin=self._margin)
         if settlement.late and answer.receipt is not None:
-            row = self._late(connection, row, answer.receipt, settlement.alarm or "", now)
+            row = self._late(tx, row, answer.receipt, settlement.alarm or "")
             return Observed(row=row, settlement=settlement)
         moved = settlement.state is not row.state
         body = _observation(answer, settlement, attempt_id, with_receipt=moved)
         proven = after != known and answer.seen in DID_NOTHING
-        if moved or proven or self._is_news(connection, key, body):
-            self._append(connection, key, "observation", body, now)
+        if moved or proven or _is_news(entries, body):
+            tx.append(key, "observation", body)
         if moved:
-            row = self._move(connection, row, settlement.state, answer.receipt, now)
+            row = self._move(tx, row, settlement.state, answer.receipt)
         if settlement.predecessor is not None:
-            row = self._late_predecessor(connection, row, settlement.predecessor, settlement.alarm or "", now)
+            row = self._late_predecessor(tx, row, settlement.predecessor, settlement.alarm or "")
         return Observed(row=row, settlement=settlement)
 
-    def _ensure(
-        self, connection: sa.Connection, intent: Intent, *, born_by: str, now: datetime
-    ) -> tuple[EffectRow, bool]:
+    def _ensure(self, tx: _Writing, intent: Intent, *, born_by: str) -> tuple[EffectRow, bool]:
         key = intent.key
-        row = self._locked(connection, key)
+        row = self._locked(tx, key)
         if row is None:
             standing, _ = self._decide(
-                connection,
+                tx,
                 intent.origin,
                 intent.scope,
                 intent.name,
                 intent.generation,
                 decided_at=intent.decided_at,
                 body=intent.why,
-                now=now,
             )
             if intent.generation > 1:  # a redo's window runs from its recorded decision, the same for every caller
                 intent = replace(intent, decided_at=standing.decided_at)
-            values = rows.new_effect(intent, born_by=born_by, created_at=now)
-            if insert_once(connection, EFFECTS, values):
-                self._append(connection, key, "intent", rows.intent_body(intent, born_by), now)
-                return self._existing(connection, key), True
-            row = self._existing(connection, key)  # a rival committed first; on PostgreSQL the insert waited for it
+            values = rows.new_effect(intent, born_by=born_by, created_at=tx.now)
+            if insert_once(tx.connection, EFFECTS, values):
+                tx.append(key, "intent", rows.intent_body(intent, born_by))
+                return self._row(rows.complete(values)), True
+            row = self._existing(tx, key)  # a rival committed first; on PostgreSQL the insert waited for it
         _check_same(row, intent)
         if intent.decided_at < row.decided_at:
-            self._append(connection, key, "intent", rows.intent_body(intent, born_by), now)
-            row = self._update(connection, row, {"decided_at": intent.decided_at})
+            tx.append(key, "intent", rows.intent_body(intent, born_by))
+            row = self._update(tx, row, {"decided_at": intent.decided_at})
         return row, False
 
-    def _mark(self, connection: sa.Connection, row: EffectRow, mark: Mark, now: datetime) -> Begun:
-        refused = self._refusal(connection, row)
-        if not refused and self._has_mark(connection, row, mark.attempt_id):
+    def _mark(self, tx: _Writing, row: EffectRow, mark: Mark) -> Begun:
+        refused = self._refusal(tx, row)
+        if not refused and self._has_mark(tx, row, mark.attempt_id):
             refused = "this attempt has been marked before"
         if refused:
             return Begun(row=row, refused=refused)
         not_after = row.decided_at + self._window
-        if now >= not_after:  # the gate would let nothing through, and the mark would count as a send
+        if tx.now >= not_after:  # the gate would let nothing through, and the mark would count as a send
             return Begun(row=row, refused="its send window is over")
         number = row.attempts + 1
         body = {
@@ -256,87 +277,76 @@ class Journal(JournalReads):
             "task_token": mark.task_token,
             "worker": mark.worker,
         }
-        self._append(connection, row.key, "attempt", body, now)
+        tx.append(row.key, "attempt", body)
         latest = not_after if row.attempts == 0 else max(not_after, row.deadline)
-        row = self._update(connection, row, {"attempts": number, "last_not_after": latest})
+        row = self._update(tx, row, {"attempts": number, "last_not_after": latest})
         attempt = Attempt(
-            attempt_id=mark.attempt_id, number=number, not_after=not_after, marked_at=now, worker=mark.worker
+            attempt_id=mark.attempt_id,
+            number=number,
+            not_after=not_after,
+            marked_at=tx.now,
+            worker=mark.worker,
+            task_token=mark.task_token,
         )
         return Begun(row=row, attempt=attempt)
 
-    def _refusal(self, connection: sa.Connection, row: EffectRow) -> str:
+    def _refusal(self, tx: _Writing, row: EffectRow) -> str:
         if row.state.terminal:
             return f"it is settled: {row.state}"
         if row.state is EffectState.IN_DOUBT:
             return "it is in doubt"
         if row.given_up:
             return "it has been given up"
-        if self._highest_generation(connection, row) > row.generation:
+        of = {"of_origin": row.origin, "of_scope": row.scope, "of_name": row.name}
+        generation, alarm = tx.connection.execute(BARS, of).one()
+        if generation > row.generation:
             return "a later generation has been decided"
-        if self._alarmed(connection, row):
+        if alarm:
             return "a late observation on its name waits for a person"
         return ""
 
-    def _has_mark(self, connection: sa.Connection, row: EffectRow, attempt_id: str) -> bool:
-        marks = fold_attempts(self._entries(connection, row.key)) if row.attempts else ()
+    def _has_mark(self, tx: _Writing, row: EffectRow, attempt_id: str) -> bool:
+        marks = fold_attempts(self._entries(tx.connection, row.key)) if row.attempts else ()
         return any(mark.attempt_id == attempt_id for mark in marks)
 
-    def _highest_generation(self, connection: sa.Connection, row: EffectRow) -> int:
-        statement = sa.select(sa.func.max(DECISIONS.c.generation)).where(
-            DECISIONS.c.origin == row.origin, DECISIONS.c.scope == row.scope, DECISIONS.c.name == row.name
-        )
-        return int(connection.execute(statement).scalar() or 0)
-
-    def _move(
-        self, connection: sa.Connection, row: EffectRow, state: EffectState, receipt: Receipt | None, now: datetime
-    ) -> EffectRow:
+    def _move(self, tx: _Writing, row: EffectRow, state: EffectState, receipt: Receipt | None) -> EffectRow:
+        if row.state not in sources(state):
+            raise RuntimeError(f"{row.key} cannot go from {row.state} to {state}; nothing was recorded.")
         values: dict[str, Any] = {"state": state}
         if state.terminal:
-            values |= {"settled_at": now, "receipt": None if receipt is None else text(receipt.body)}
-        return self._update(connection, row, values, leaving=sources(state))
+            values |= {"settled_at": tx.now, "receipt": None if receipt is None else text(receipt.body)}
+        return self._update(tx, row, values)
 
-    def _update(
-        self,
-        connection: sa.Connection,
-        row: EffectRow,
-        values: Mapping[str, Any],
-        *,
-        leaving: frozenset[EffectState] | None = None,
-    ) -> EffectRow:
-        guarded = sa.update(EFFECTS).where(EFFECTS.c.key == row.key, EFFECTS.c.version == row.version)
-        if leaving is not None:
-            guarded = guarded.where(EFFECTS.c.state.in_(sorted(leaving)))
-        landed = connection.execute(guarded.values(**values, version=row.version + 1)).rowcount
-        if landed != 1:
+    def _update(self, tx: _Writing, row: EffectRow, values: Mapping[str, Any]) -> EffectRow:
+        read = {"of_key": row.key, "of_version": row.version, "of_state": row.state}
+        change = {**values, "version": row.version + 1}
+        landed = tx.connection.execute(EFFECT_CHANGED, read | change).mappings().one_or_none()
+        if landed is None:
             raise RuntimeError(f"The row of {row.key} changed under its lock; nothing was recorded.")
-        return self._existing(connection, row.key)
+        return self._row(landed)
 
-    def _late(
-        self, connection: sa.Connection, row: EffectRow, receipt: Receipt, alarm: str, now: datetime
-    ) -> EffectRow:
+    def _late(self, tx: _Writing, row: EffectRow, receipt: Receipt, alarm: str) -> EffectRow:
         recorded = any(
             entry.kind == "late_observation" and entry.body["receipt"]["receipt_id"] == receipt.receipt_id
-            for entry in self._entries(connection, row.key)
+            for entry in self._entries(tx.connection, row.key)
         )
         if recorded:
             return row
-        self._append(connection, row.key, "late_observation", {"alarm": alarm, "receipt": receipt.body}, now)
-        return self._update(connection, row, {"alarmed": True})
+        tx.append(row.key, "late_observation", {"alarm": alarm, "receipt": receipt.body})
+        return self._update(tx, row, {"alarmed": True})
 
-    def _late_predecessor(
-        self, connection: sa.Connection, row: EffectRow, receipt: Receipt, alarm: str, now: datetime
-    ) -> EffectRow:
+    def _late_predecessor(self, tx: _Writing, row: EffectRow, receipt: Receipt, alarm: str) -> EffectRow:
         # The journal was wrong about the former generation, even where it has it as committed: its release is not what
         # the journal thinks. Where it has no row of it, the alarm stands on the row that was refused.
-        former = self._locked(connection, receipt.key)
+        former = self._locked(tx, receipt.key)
         if former is None:
-            return self._late(connection, row, receipt, alarm, now)
-        self._late(connection, former, receipt, alarm, now)
+            return self._late(tx, row, receipt, alarm)
+        self._late(tx, former, receipt, alarm)
         return row
 
     def _decide(
         self,
-        connection: sa.Connection,
+        tx: _Writing,
         origin: str,
         scope: str,
         name: str,
@@ -344,7 +354,6 @@ class Journal(JournalReads):
         *,
         decided_at: datetime,
         body: Mapping[str, str],
-        now: datetime,
     ) -> tuple[Decision, bool]:
         values = {
             "origin": origin,
@@ -353,11 +362,10 @@ class Journal(JournalReads):
             "generation": generation,
             "decided_at": decided_at,
             "body": text(dict(body)),
-            "recorded_at": now,
+            "recorded_at": tx.now,
             "recorded_by": self._recorded_by,
         }
-        mine = insert_once(connection, DECISIONS, values)
-        if mine:
+        if insert_once(tx.connection, DECISIONS, values):
             told = {
                 "origin": origin,
                 "scope": scope,
@@ -366,42 +374,29 @@ class Journal(JournalReads):
                 "decided_at": timestamp(decided_at),
             }
             key = derive_key(origin, scope, name, generation)
-            self._append(connection, key, "decision", told | {"why": dict(body)}, now)
-        standing = self._standing(connection, origin, scope, name, generation)
+            tx.append(key, "decision", told | {"why": dict(body)})
+            return rows.decision(values), True
+        standing = self._standing(tx.connection, origin, scope, name, generation)
         if standing is None:
             raise RuntimeError(f"The decision {name} of {scope} was neither recorded nor found.")
-        return standing, mine
+        return standing, False
 
-    def _append(self, connection: sa.Connection, key: str, kind: str, body: Mapping[str, Any], now: datetime) -> None:
-        written = text(dict(body))
-        connection.execute(
-            sa.insert(ENTRIES).values(
-                key=key,
-                kind=kind,
-                body=written,
-                recorded_at=now,
-                recorded_by=self._recorded_by,
-                digest=rows.entry_digest(key, kind, written, now, self._recorded_by),
-            )
-        )
+    def _locked(self, tx: _Writing, key: str) -> EffectRow | None:
+        return self._read(tx.connection, key, lock=True)
 
-    def _is_news(self, connection: sa.Connection, key: str, body: Mapping[str, Any]) -> bool:
-        """Whether an observation that moves nothing says anything that the last one did not."""
-        statement = sa.select(ENTRIES.c.body).where(ENTRIES.c.key == key, ENTRIES.c.kind == "observation")
-        last = connection.execute(statement.order_by(ENTRIES.c.id.desc()).limit(1)).scalar()
-        if last is None:
-            return True
-        before = json.loads(last)
-        return any(before.get(member) != body.get(member) for member in ("source", "seen", "reason", "alarm"))
-
-    def _locked(self, connection: sa.Connection, key: str) -> EffectRow | None:
-        return self._read(connection, key, lock=True)
-
-    def _existing(self, connection: sa.Connection, key: str) -> EffectRow:
-        row = self._locked(connection, key)
+    def _existing(self, tx: _Writing, key: str) -> EffectRow:
+        row = self._locked(tx, key)
         if row is None:
             raise RuntimeError(f"The row of {key} is gone inside its own transaction.")
         return row
+
+
+def _is_news(entries: tuple[Entry, ...], body: Mapping[str, Any]) -> bool:
+    """Whether an observation that moves nothing says anything that the last one did not."""
+    observed = [entry.body for entry in entries if entry.kind == "observation"]
+    if not observed:
+        return True
+    return any(observed[-1].get(member) != body.get(member) for member in ("source", "seen", "reason", "alarm"))
 
 
 def _check_same(row: EffectRow, intent: Intent) -> None:

@@ -39,12 +39,14 @@ class Wire(httpx.AsyncHTTPTransport):
         super().__init__(retries=0, trust_env=False)
         self.requests: list[str] = []
         self.bodies: list[bytes] = []
+        self.deadlines: list[str] = []
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Count it and let it pass."""
         self.requests.append(request.method)
         if request.method == "POST":
             self.bodies.append(await request.aread())
+            self.deadlines.append(request.headers.get("effect-not-after", ""))
         return await super().handle_async_request(request)
 
     def count(self) -> Counter[str]:
@@ -116,7 +118,9 @@ class Bench:
     def pending(self, intent: Intent, *, marks: int = 1) -> EffectRow:
         """What a worker leaves that died between its mark and its first byte."""
         for number in range(marks):
-            mark = Mark(attempt_id=f"dead-{intent.key}-{number}", task_token="", worker=dict(self.worker))
+            mark = Mark(
+                attempt_id=f"dead-{intent.key}-{number}", task_token=f"token-{number}", worker=dict(self.worker)
+            )
             begun = self.journal.begin(intent, mark) if number == 0 else self.journal.mark(intent, mark)
             assert begun.attempt is not None
         return self.row(intent)

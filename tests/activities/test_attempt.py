@@ -29,6 +29,23 @@ async def test_the_first_mark_sends_at_once(bench: Bench) -> None:
     assert bench.caller.available() == 8
 
 
+async def test_when_its_first_byte_leaves_an_attempts_mark_is_committed(bench: Bench) -> None:
+    """G1: another connection reads decision, intent and this attempt's own mark, the first time and the next."""
+    read: list[tuple[list[str], list[int]]] = []
+
+    async def reads(_exchange: Exchange) -> Answer:
+        marks = await asyncio.to_thread(bench.journal.attempts, INTENT.key)
+        read.append((bench.kinds(INTENT), [mark.number for mark in marks]))
+        return Answer(seen=Seen.UNKNOWN, source=Source.SEND, reason="ReadTimeout")
+
+    for _ in range(2):
+        bench.between.sends.append(reads)
+        with pytest.raises(OutcomeUnknown):
+            await bench.attempt(INTENT)
+    assert read[0] == (["decision", "intent", "attempt"], [1])
+    assert read[1][1] == [1, 2]
+
+
 async def test_a_settled_key_is_answered_by_the_journal(bench: Bench) -> None:
     """Nothing goes out, and the outcome is the first one's."""
     first = await bench.attempt(INTENT)
@@ -241,6 +258,15 @@ async def test_a_start_again_never_extends_the_window(bench: Bench) -> None:
     await bench.attempt(replace(INTENT, decided_at=NOW + timedelta(hours=20)))
     assert bench.row(INTENT).decided_at == NOW
     assert [mark.not_after for mark in bench.journal.attempts(INTENT.key)] == [NOW + timedelta(hours=24)] * 2
+    assert bench.wire.deadlines == ["2026-06-02T12:00:00.000000Z"]
+
+
+async def test_an_earlier_history_shortens_what_is_sent_and_not_what_was_marked(bench: Bench) -> None:
+    """G17: the packet carries its own mark's deadline; what is concluded from it waits for the latest ever marked."""
+    bench.pending(INTENT)
+    await bench.attempt(replace(INTENT, decided_at=NOW - timedelta(hours=20)))
+    assert bench.wire.deadlines == ["2026-06-01T16:00:00.000000Z"]
+    assert bench.row(INTENT).deadline == NOW + timedelta(hours=24)
 
 
 async def test_two_attempts_at_once_do_it_once(bench: Bench) -> None:
@@ -281,8 +307,8 @@ async def test_no_transaction_is_open_across_a_send(bench: Bench) -> None:
     """G18: while the request is under way another process may write the journal."""
 
     async def writes_meanwhile(exchange: Exchange) -> Answer:
-        await asyncio.to_thread(bench.journal.own, intent_now(name="another"))
         assert bench.engine.pool.checkedout() == 0  # type: ignore[attr-defined]
+        await asyncio.to_thread(bench.journal.own, intent_now(name="another"))
         return await exchange()
 
     bench.between.sends.append(writes_meanwhile)

@@ -11,7 +11,7 @@ from activities.contracts import Standing
 from activities.inventory import InventoryActivities
 from services.effects.records import Answer, OutcomeState, Seen
 from services.effects.states import EffectState
-from tests.activities.bench import Bench, Exchange, instead, intent_now
+from tests.activities.bench import Bench, Exchange, instead, intent_now, response_lost
 from tests.services.effects.halves import make_release
 from tests.services.inventory.conftest import NOW
 
@@ -28,6 +28,26 @@ async def test_a_reserve_and_its_release_are_two_effects(bench: Bench) -> None:
     assert back.outcome is not None
     assert (back.outcome.state, bench.caller.available()) == (OutcomeState.COMMITTED, 10)
     assert taken.outcome.receipt["receipt_id"] != back.outcome.receipt["receipt_id"]
+
+
+async def test_every_attempt_of_every_run_has_the_one_key(bench: Bench) -> None:
+    """G2: neither run, nor activity id, nor attempt is in it: the next one finds what the first one did."""
+    bench.between.sends.append(response_lost)
+    activities = InventoryActivities(bench.attempts(), "demo")
+    environments = [ActivityEnvironment(), ActivityEnvironment()]
+    for number, environment in enumerate(environments, start=1):
+        environment.info = replace(
+            environment.info,
+            activity_id=f"reserve-filter#{number}",
+            attempt=number,
+            workflow_run_id=f"run-{number}",
+            task_token=f"task-{number}".encode(),
+        )
+    with pytest.raises(ApplicationError, match=INTENT.key):
+        await environments[0].run(activities.reserve, INTENT)
+    standing: Standing = await environments[1].run(activities.reserve, INTENT)
+    assert (standing.key, bench.wire.requests) == (INTENT.key, ["POST", "GET"])
+    assert bench.caller.available() == 8
 
 
 async def test_the_mark_carries_temporals_task_token(bench: Bench) -> None:

@@ -117,8 +117,8 @@ async def test_an_inventory_whose_server_is_stopped_at_once_keeps_what_it_has_an
     stoppable.inventories.stop_immediately()
 
     def unanswered() -> bool:
-        entries = [entry for number in (1, 2) for entry in case.journal.entries(case.key(number=number))]
-        return sum(entry.body.get("source") == "look_up" for entry in entries) == 2
+        told = [[entry.body.get("source") for entry in case.journal.entries(case.key(number=n))] for n in (1, 2)]
+        return all("look_up" in sources for sources in told)
 
     await wait_until(unanswered, timeout_seconds=LIMIT_SECONDS, what="both look-ups have gone unanswered")
     stoppable.inventories.start()

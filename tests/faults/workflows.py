@@ -44,6 +44,18 @@ class OrderOfTheNextBuild(EffectWorkflow):
         return before + [await self.perform(reserve(name, {SKU: quantity})) for name, quantity in order.wanted]
 
 
+@workflow.defn(name="OrderAtOnce")
+class OrderAtOnce(EffectWorkflow):
+    """Reserves everything at the same time."""
+
+    @workflow.run
+    async def run(self, order: OrderInput) -> list[Outcome]:
+        """Every outcome, in order."""
+        self.act_for(origin=order.origin, scope=order.scope)
+        wanted = (self.perform(reserve(name, {SKU: quantity})) for name, quantity in order.wanted)
+        return list(await asyncio.gather(*wanted))
+
+
 @workflow.defn(name="FailingOrder")
 class FailingOrder(EffectWorkflow):
     """An order whose first run fails after its effects, so that Temporal starts another run."""

@@ -2,24 +2,17 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 
-from services.database import DatabaseError, check_schema, migrate, open_engine
+from services.database import DatabaseError, SchemaMismatch, check_schema, migrate, open_engine
 from services.journal.store import Journal
 from services.journal.tables import METADATA
 
 MIGRATE = "import sys; from services.database import migrate; print(migrate('journal', sys.argv[1]))"
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    """A database that is not there yet."""
-    return f"sqlite:///{tmp_path / 'journal.db'}"
 
 
 def _tables(url: str) -> set[str]:
@@ -33,7 +26,7 @@ def test_up_down_and_up_again(url: str) -> None:
     """Nothing is left over, and what is made again is a new journal."""
     ids = []
     for _ in range(2):
-        assert migrate("journal", url) == "journal_0001"
+        assert migrate("journal", url) == "journal_0002"
         engine = open_engine(url)
         check_schema("journal", engine)
         ids.append(Journal(engine, recorded_by="test").journal_id())
@@ -47,7 +40,7 @@ def test_migrating_twice_changes_nothing(url: str) -> None:
     """The journal's identity is written once."""
     ids = []
     for _ in range(2):
-        assert migrate("journal", url) == "journal_0001"
+        assert migrate("journal", url) == "journal_0002"
         engine = open_engine(url)
         ids.append(Journal(engine, recorded_by="test").journal_id())
         engine.dispose()
@@ -69,7 +62,21 @@ def test_a_revision_that_does_not_exist_changes_nothing(url: str) -> None:
     migrate("journal", url)
     with pytest.raises(DatabaseError, match="Nothing was changed"):
         migrate("journal", url, "journal_9999")
-    assert _tables(url) == {"alembic_version", "journal", "decisions", "effects", "entries"}
+    assert _tables(url) == {"alembic_version", "journal", "decisions", "effects", "entries", "seals"}
+
+
+def test_another_stores_database_is_neither_migrated_nor_used(url: str) -> None:
+    """The URLs were mixed up: nothing is changed, up or down, and the message says what it may be."""
+    migrate("inventory", url)
+    before = _tables(url)
+    for revision in ("head", "base"):
+        with pytest.raises(SchemaMismatch, match=r"inventory_.*another store's database.*Nothing was changed"):
+            migrate("journal", url, revision)
+    engine = open_engine(url)
+    with pytest.raises(SchemaMismatch, match="another store's"):
+        check_schema("journal", engine)
+    engine.dispose()
+    assert _tables(url) == before
 
 
 def test_two_processes_that_migrate_at_once_both_find_it_done(url: str) -> None:
@@ -80,4 +87,4 @@ def test_two_processes_that_migrate_at_once_both_find_it_done(url: str) -> None:
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as other,
     ):
         told = [child.communicate() for child in (one, other)]
-    assert told == [("journal_0001\n", "")] * 2
+    assert told == [("journal_0002\n", "")] * 2

@@ -71,6 +71,16 @@ def test_the_parts_of_an_identity_are_not_interchangeable(origin: str, scope: st
         assert keys.derive_key(origin, scope[:-1], scope[-1] + name, 1) != key
 
 
+@given(identities, st.integers(0, 3), texts, generations)
+def test_each_part_of_an_identity_alone_makes_another_key(
+    identity: tuple[str, str, str, int], part: int, text: str, generation: int
+) -> None:
+    """Two deployments, two matters, two effects of one matter, two generations: none is answered for another."""
+    values = list(identity)
+    other: list[Any] = [*values[:part], generation if part == 3 else text, *values[part + 1 :]]
+    assert (keys.derive_key(*identity) == keys.derive_key(*other)) == (values == other)
+
+
 @pytest.mark.parametrize("bad", ["", "x" * 129, "a\nb", "a\rb", "\x00", "\x7f", "\ud800"])
 @pytest.mark.parametrize("position", [0, 1, 2])
 def test_a_text_that_cannot_travel_is_refused_before_anything_is_recorded(bad: str, position: int) -> None:

@@ -10,7 +10,9 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from services.database import _alembic, migrate, open_engine, writing
+from services.inventory.stock import StockKeeper
 from services.inventory.tables import KEYS, METADATA, STOCK
+from tests.services.inventory.conftest import NOW
 
 BALANCED = {"tenant": "acme", "sku": "FILTER-A", "received": 10, "available": 8, "held": 0, "consumed": 2, "version": 1}
 
@@ -64,6 +66,15 @@ def test_one_key_is_one_row_per_tenant() -> None:
     receipts = METADATA.tables["receipts"]
     unique = [constraint for constraint in receipts.constraints if isinstance(constraint, sa.UniqueConstraint)]
     assert [[column.name for column in constraint.columns] for constraint in unique] == [["tenant", "key"]]
+
+
+def test_the_database_itself_takes_a_key_once(database_url: str) -> None:
+    """E17, I01: behind a claim that does nothing for a taken key stands a constraint that would refuse it."""
+    engine = open_engine(database_url)
+    StockKeeper(engine, lambda: NOW).void("acme", "key-0123456789abcdef")
+    with pytest.raises(sa.exc.IntegrityError), writing(engine) as connection:
+        connection.execute(KEYS.insert().values(tenant="acme", key="key-0123456789abcdef"))
+    engine.dispose()
 
 
 def test_every_table_is_written_for_postgresql_too() -> None:

@@ -1,16 +1,26 @@
-"""A journal in a file of its own for every test, at this build's schema."""
+"""An empty journal for every test, at this build's schema, on each database."""
 
+import itertools
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from psycopg import sql
 
 from services.database import migrate, open_engine
 from services.journal.store import Journal
+from services.journal.tables import JOURNAL, METADATA
+from tests.postgres import Databases
 from tests.services.effects.halves import DECIDED_AT
+
+NewJournal = Callable[[], str]
+DISCONNECT = (
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() "
+    "AND pid <> pg_backend_pid()"
+)
 
 
 class Clock:
@@ -25,23 +35,67 @@ class Clock:
 
 
 @pytest.fixture(scope="session")
-def empty_journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def _file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A migrated file without an entry; copy it."""
     file = tmp_path_factory.mktemp("journal") / "empty.db"
     migrate("journal", f"sqlite:///{file}")
     return file
 
 
+@pytest.fixture(scope="session")
+def _database(postgres: Databases) -> str:
+    """The one PostgreSQL database of these tests: a copy for each would cost ten times what emptying it costs."""
+    return postgres.migrated("journal")
+
+
 @pytest.fixture
-def journal_file(empty_journal: Path, tmp_path: Path) -> Path:
+def new_journal(dialect: str, request: pytest.FixtureRequest, tmp_path: Path) -> NewJournal:
+    """Gives the URL of an empty journal; on PostgreSQL there is one at a time, and whoever was connected is cut off."""
+    if dialect == "sqlite":
+        numbers, template = itertools.count(1), request.getfixturevalue("_file")
+        return lambda: f"sqlite:///{shutil.copy(template, tmp_path / f'journal-{next(numbers)}.db')}"
+    postgres: Databases = request.getfixturevalue("postgres")
+    url: str = request.getfixturevalue("_database")
+
+    written = [sql.Identifier(table.name) for table in METADATA.sorted_tables if table is not JOURNAL]
+
+    def emptied() -> str:
+        with postgres.connect(url) as connection:
+            connection.execute(DISCONNECT)
+            connection.execute("SET session_replication_role = replica")  # past the triggers that forbid it
+            connection.execute(sql.SQL("TRUNCATE {} RESTART IDENTITY").format(sql.SQL(", ").join(written)))
+        return url
+
+    return emptied
+
+
+@pytest.fixture
+def journal_url(new_journal: NewJournal) -> str:
     """This test's journal."""
-    return Path(shutil.copy(empty_journal, tmp_path / "journal.db"))
+    return new_journal()
 
 
 @pytest.fixture
-def engine(journal_file: Path) -> Iterator[sa.Engine]:
+def engine(journal_url: str) -> Iterator[sa.Engine]:
     """This test's engine."""
-    engine = open_engine(f"sqlite:///{journal_file}")
+    engine = open_engine(journal_url)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def either_url(dialect: str, request: pytest.FixtureRequest) -> str:
+    """A journal of which nothing is used again: a test may spoil its schema and its triggers."""
+    if dialect == "sqlite":
+        return str(request.getfixturevalue("journal_url"))
+    databases: Databases = request.getfixturevalue("postgres")
+    return databases.migrated("journal")
+
+
+@pytest.fixture
+def either(either_url: str) -> Iterator[sa.Engine]:
+    """An engine on `either_url`."""
+    engine = open_engine(either_url)
     yield engine
     engine.dispose()
 

@@ -1,29 +1,15 @@
 """The fold: the store's rows, computed again from the entries alone."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
-from services.database import migrate, open_engine
 from services.effects.records import Seen, Source
 from services.effects.states import EffectState
 from services.journal.fold import OutOfOrder, Snapshot, Unfoldable, fold
 from services.journal.store import Journal
 from tests.services.effects.halves import DECIDED_AT, make_answer, make_intent, make_mark, make_receipt, shows
-from tests.services.journal.conftest import Clock
-
-
-@pytest.fixture
-def journal(tmp_path: Path) -> Iterator[Journal]:
-    """A journal of the test's own."""
-    url = f"sqlite:///{tmp_path}/journal.db"
-    migrate("journal", url)
-    engine = open_engine(url)
-    yield Journal(engine, recorded_by="test", clock=Clock())
-    engine.dispose()
 
 
 def _agrees(snapshot: Snapshot) -> bool:

@@ -1,9 +1,6 @@
 """Random lives of effects: whatever is asked in whatever order, each row is the fold of its entries."""
 
-import shutil
-import tempfile
 from datetime import timedelta
-from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -20,7 +17,7 @@ from services.effects.states import MOVES, TERMINAL, EffectState
 from services.journal.rows import Decision, Entry
 from services.journal.store import Begun, Journal
 from tests.services.effects.halves import DECIDED_AT, WINDOW, make_intent, make_mark, make_receipt, make_release
-from tests.services.journal.conftest import Clock
+from tests.services.journal.conftest import Clock, NewJournal
 from tests.services.journal.folding import as_folded, digest, fold
 
 INTENTS = (
@@ -37,13 +34,11 @@ offsets = st.integers(-3, 3).map(lambda hours: timedelta(hours=hours))
 class Lives(RuleBasedStateMachine):
     """Every method of the store, on a handful of effects that share names and generations."""
 
-    template: ClassVar[Path]
+    new_journal: ClassVar[NewJournal]
 
     def __init__(self) -> None:
         super().__init__()
-        self.folder = tempfile.TemporaryDirectory()
-        file = shutil.copy(self.template, self.folder.name)
-        self.engine = open_engine(f"sqlite:///{file}")
+        self.engine = open_engine(type(self).new_journal())
         self.clock = Clock()
         self.journal = Journal(self.engine, recorded_by="test", clock=self.clock)
         self.rows: dict[str, EffectRow] = {}
@@ -52,9 +47,8 @@ class Lives(RuleBasedStateMachine):
         self.marks = 0
 
     def teardown(self) -> None:
-        """Close the file and remove it."""
+        """Let go of the database."""
         self.engine.dispose()
-        self.folder.cleanup()
 
     def _asked(self, intent: Intent, offset: timedelta) -> Intent:
         return make_intent(
@@ -227,16 +221,18 @@ class Lives(RuleBasedStateMachine):
         assert after.version >= before.version
 
 
-def test_every_row_is_the_fold_of_its_entries_after_every_step(empty_journal: Path) -> None:
+@pytest.mark.parametrize(("dialect", "examples"), [("sqlite", 40), ("postgresql", 10)])
+def test_every_row_is_the_fold_of_its_entries_after_every_step(new_journal: NewJournal, examples: int) -> None:
     """Random methods, answers and clocks; the whole of the store's promises after each of them."""
 
     class Here(Lives):
-        template = empty_journal
+        pass
 
+    Here.new_journal = staticmethod(new_journal)
     run_state_machine_as_test(
         Here,
         settings=settings(
-            max_examples=40,
+            max_examples=examples,
             stateful_step_count=30,
             deadline=None,
             suppress_health_check=list(HealthCheck),

@@ -1,9 +1,11 @@
 """Records become rows and entries and come back as they were."""
 
+import hashlib
 import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 
+import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,6 +32,14 @@ def test_a_timestamp_has_one_form_and_reads_back(moment: datetime) -> None:
 def test_timestamps_sort_as_their_moments_do(one: datetime, other: datetime) -> None:
     """Entries can be compared without being parsed."""
     assert (rows.timestamp(one) < rows.timestamp(other)) == (one < other)
+
+
+@given(st.lists(st.text(), min_size=4, max_size=4))
+def test_a_digest_is_that_of_canonical_json(parts: list[str]) -> None:
+    """Whatever the text: the standard library writes it as RFC 8785 does."""
+    key, kind, body, by = parts
+    line = rfc8785.dumps([key, kind, body, rows.timestamp(DECIDED_AT), by])
+    assert rows.entry_digest(key, kind, body, DECIDED_AT, by) == hashlib.sha256(line).hexdigest()
 
 
 def test_every_part_of_an_entry_is_in_its_digest() -> None:

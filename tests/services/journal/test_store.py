@@ -1,4 +1,4 @@
-"""The store's promises, one by one, on real files: marks, decisions, observations, outcomes."""
+"""The store's promises, one by one, on each database: marks, decisions, observations, outcomes."""
 
 import contextlib
 import sqlite3
@@ -6,11 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
+from typing import Any
 
+import psycopg
 import pytest
 import sqlalchemy as sa
 
+from services.database import writing
 from services.effects.errors import FingerprintMismatch
 from services.effects.keys import release_name
 from services.effects.records import OutcomeState, Receipt, Seen, Source
@@ -148,6 +150,29 @@ def test_a_late_observation_is_recorded_once_and_moves_nothing(journal: Journal)
     assert journal.entries(INTENT.key)[-1].body["receipt"] == make_receipt(INTENT).body
 
 
+def test_no_update_leaves_an_end(journal: Journal, engine: sa.Engine) -> None:
+    """G6: the update's own guard: whoever decided on what it had read before it had the lock changes nothing."""
+    _commit(journal)
+    row = journal.effect(INTENT.key)
+    assert row is not None
+    with pytest.raises(RuntimeError, match="nothing was recorded"), writing(engine) as connection:
+        journal._move(connection, row, EffectState.VOIDED, None, row.created_at)
+    assert journal.effect(INTENT.key) == row
+
+
+def test_no_update_lands_on_a_row_that_has_changed_since_it_was_read(journal: Journal, engine: sa.Engine) -> None:
+    """G6: by the row's version."""
+    journal.begin(INTENT, make_mark("attempt-1"))
+    remembered = journal.effect(INTENT.key)
+    assert remembered is not None
+    journal.give_up(INTENT, why="cancelled")
+    with pytest.raises(RuntimeError, match="nothing was recorded"), writing(engine) as connection:
+        journal._update(connection, remembered, {"alarmed": True})
+    row = journal.effect(INTENT.key)
+    assert row is not None
+    assert not row.alarmed
+
+
 def test_a_report_that_agrees_is_no_late_observation(journal: Journal) -> None:
     """Rejected after voided: both did nothing."""
     _commit(journal, make_receipt(INTENT, EffectState.VOIDED))
@@ -229,6 +254,18 @@ def test_an_older_fingerprint_version_is_compared_by_its_bytes(journal: Journal)
         journal.own(make_intent(request={"lines": []}))
 
 
+@pytest.mark.parametrize("change", [{"path": {"id": "reservation-2"}}, {"kind": "inventory.confirm"}])
+def test_an_older_fingerprint_version_is_compared_by_its_kind_and_path_too(
+    journal: Journal, change: dict[str, Any]
+) -> None:
+    """A release's request says nothing: what it gives back stands in its path (G3)."""
+    release = make_release()
+    journal.own(replace(release, fingerprint="0" * 64, fingerprint_version="cf-fp0"))
+    assert journal.own(release).attempts == 0
+    with pytest.raises(FingerprintMismatch):
+        journal.own(replace(release, **change))
+
+
 def test_what_is_journaled_is_what_is_sent_however_it_is_asked_for_later(journal: Journal) -> None:
     """The same fingerprint spelled with its defaults: the first bytes stay (G18)."""
     journal.own(INTENT)
@@ -247,6 +284,16 @@ def test_the_earliest_decision_time_wins_and_the_latest_deadline_stays(journal: 
     assert marked.attempt.not_after == DECIDED_AT - timedelta(hours=1) + WINDOW
     assert marked.row.deadline == DECIDED_AT + WINDOW
     assert [entry.kind for entry in journal.entries(INTENT.key)][3:] == ["intent", "attempt"]
+
+
+def test_the_journals_own_margin_is_waited_out(engine: sa.Engine, clock: Clock) -> None:
+    """Where clocks differ more, a deadline counts as passed later (G17)."""
+    patient = Journal(engine, recorded_by="test", clock=clock, margin=timedelta(minutes=30))
+    patient.begin(INTENT, make_mark("attempt-1"))
+    deadline = DECIDED_AT + WINDOW
+    for late, then in ((timedelta(minutes=30), Next.SEND), (timedelta(minutes=31), Next.VOID)):
+        absent = make_answer(Seen.ABSENT, Source.LOOK_UP, observed_at=deadline + late)
+        assert patient.observe(INTENT.key, absent).settlement.next is then
 
 
 def test_no_attempt_is_marked_from_its_deadline_on(journal: Journal, clock: Clock) -> None:
@@ -444,61 +491,92 @@ def test_a_journal_has_one_identity(journal: Journal, engine: sa.Engine) -> None
     assert journal.journal_id() == Journal(engine, recorded_by="other").journal_id()
 
 
-FORGERIES = [
-    "UPDATE entries SET key = 'x'",
-    "UPDATE OR REPLACE entries SET key = 'x'",
-    "DELETE FROM entries",
-    "REPLACE INTO entries SELECT id, key, kind, 'forged', recorded_at, recorded_by, digest FROM entries",
-    "INSERT OR REPLACE INTO entries SELECT id, key, kind, 'forged', recorded_at, recorded_by, digest FROM entries",
-    "INSERT INTO entries SELECT * FROM entries WHERE 1 ON CONFLICT DO UPDATE SET body = 'forged'",
-    "UPDATE decisions SET body = 'forged'",
-    "UPDATE OR REPLACE decisions SET generation = 2",
-    "DELETE FROM decisions",
-    (
-        "REPLACE INTO decisions SELECT origin, scope, name, generation, decided_at, 'forged', recorded_at, 'x' "
-        "FROM decisions"
-    ),
-    (
-        "INSERT OR REPLACE INTO decisions "
-        "SELECT origin, scope, name, generation, decided_at, 'forged', recorded_at, 'x' FROM decisions"
-    ),
-    "INSERT INTO decisions SELECT * FROM decisions WHERE 1 ON CONFLICT DO UPDATE SET body = 'forged'",
-]
+FORGERIES = {
+    "sqlite": [
+        "UPDATE entries SET key = 'x'",
+        "UPDATE OR REPLACE entries SET key = 'x'",
+        "DELETE FROM entries",
+        "REPLACE INTO entries SELECT id, key, kind, 'forged', recorded_at, recorded_by, digest FROM entries",
+        "INSERT OR REPLACE INTO entries SELECT id, key, kind, 'forged', recorded_at, recorded_by, digest FROM entries",
+        "INSERT INTO entries SELECT * FROM entries WHERE 1 ON CONFLICT DO UPDATE SET body = 'forged'",
+        "UPDATE decisions SET body = 'forged'",
+        "UPDATE OR REPLACE decisions SET generation = 2",
+        "DELETE FROM decisions",
+        (
+            "REPLACE INTO decisions SELECT origin, scope, name, generation, decided_at, 'forged', recorded_at, 'x' "
+            "FROM decisions"
+        ),
+        (
+            "INSERT OR REPLACE INTO decisions "
+            "SELECT origin, scope, name, generation, decided_at, 'forged', recorded_at, 'x' FROM decisions"
+        ),
+        "INSERT INTO decisions SELECT * FROM decisions WHERE 1 ON CONFLICT DO UPDATE SET body = 'forged'",
+    ],
+    "postgresql": [
+        "UPDATE entries SET key = 'x'",
+        "DELETE FROM entries",
+        "TRUNCATE entries",
+        "TRUNCATE effects, entries CASCADE",
+        "INSERT INTO entries SELECT * FROM entries ON CONFLICT (id) DO UPDATE SET body = 'forged'",
+        (
+            "MERGE INTO entries USING effects ON effects.key = entries.key WHEN MATCHED AND entries.kind = 'attempt' "
+            "THEN UPDATE SET body = 'forged'"
+        ),
+        "MERGE INTO entries USING journal ON true WHEN MATCHED THEN DELETE",
+        "UPDATE decisions SET body = 'forged'",
+        "DELETE FROM decisions",
+        "TRUNCATE decisions",
+        "INSERT INTO decisions SELECT * FROM decisions ON CONFLICT ON CONSTRAINT pk_decisions DO UPDATE SET body = ''",
+    ],
+}
+forgeries = pytest.mark.parametrize(
+    ("dialect", "statement"),
+    [(dialect, statement) for dialect, statements in FORGERIES.items() for statement in statements],
+)
 
 
-def _passed_over(statement: str) -> bool:
-    return "INTO decisions" in statement  # the first one stands, without a word
+def _passed_over(dialect: str, statement: str) -> bool:
+    return dialect == "sqlite" and "INTO decisions" in statement  # the first one stands, without a word
 
 
-@pytest.mark.parametrize("statement", FORGERIES)
-def test_what_was_recorded_cannot_be_changed(journal: Journal, engine: sa.Engine, statement: str) -> None:
+@forgeries
+def test_what_was_recorded_cannot_be_changed(journal: Journal, engine: sa.Engine, dialect: str, statement: str) -> None:
     """By no statement of our own engine."""
     _commit(journal)
     before = journal.all_entries(), journal.decisions(origin="demo", scope=INTENT.scope)
-    refused = contextlib.nullcontext() if _passed_over(statement) else pytest.raises(sa.exc.DBAPIError, match="append-")
+    expected = pytest.raises(sa.exc.DBAPIError, match="append-")
+    refused = contextlib.nullcontext() if _passed_over(dialect, statement) else expected
     with refused, engine.begin() as connection:
         connection.exec_driver_sql(statement)
     assert (journal.all_entries(), journal.decisions(origin="demo", scope=INTENT.scope)) == before
 
 
-@pytest.mark.parametrize("statement", FORGERIES)
+@forgeries
 def test_what_was_recorded_cannot_be_changed_through_a_plain_connection(
-    journal: Journal, journal_file: Path, statement: str
+    journal: Journal, journal_url: str, dialect: str, statement: str
 ) -> None:
-    """By no statement of somebody else's either, without our pragmas."""
+    """By no statement of somebody else's either, without our pragmas and settings."""
     _commit(journal)
     before = journal.all_entries(), journal.decisions(origin="demo", scope=INTENT.scope)
-    refused = contextlib.nullcontext() if _passed_over(statement) else pytest.raises(sqlite3.Error, match="append-only")
-    with contextlib.closing(sqlite3.connect(journal_file)) as connection, refused, connection:
+    expected = pytest.raises((sqlite3.Error, psycopg.Error), match="append-only")
+    refused = contextlib.nullcontext() if _passed_over(dialect, statement) else expected
+    with contextlib.closing(_plain(journal_url)) as connection, refused, connection:
         connection.execute(statement)
     assert (journal.all_entries(), journal.decisions(origin="demo", scope=INTENT.scope)) == before
 
 
-def test_decisions_have_no_hidden_row_number_to_be_replaced_by(journal: Journal, journal_file: Path) -> None:
+def _plain(url: str) -> Any:
+    """The driver's own connection."""
+    parsed = sa.make_url(url)
+    return sqlite3.connect(str(parsed.database)) if url.startswith("sqlite") else psycopg.connect(url)
+
+
+@pytest.mark.parametrize("dialect", ["sqlite"])
+def test_decisions_have_no_hidden_row_number_to_be_replaced_by(journal: Journal, journal_url: str) -> None:
     """REPLACE by rowid would remove a decision under another primary key."""
     _commit(journal)
     with (
-        contextlib.closing(sqlite3.connect(journal_file)) as connection,
+        contextlib.closing(_plain(journal_url)) as connection,
         pytest.raises(sqlite3.OperationalError, match="rowid"),
     ):
         connection.execute("REPLACE INTO decisions (rowid, origin) VALUES (1, 'x')")

@@ -1,0 +1,16 @@
+"""A database that nothing has been done to, of each kind."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.postgres import Databases
+
+
+@pytest.fixture
+def url(dialect: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Its URL; on SQLite not even the file is there yet."""
+    if dialect == "sqlite":
+        return f"sqlite:///{tmp_path / 'store.db'}"
+    postgres: Databases = request.getfixturevalue("postgres")
+    return postgres.empty()

@@ -1,0 +1,8 @@
+"""Every mutant there is: docs/guarantees.md names each of them, and tests/test_guarantees.py compares the two."""
+
+from typing import Final
+
+from tests.mutants import deadlines, identity, sending, settling
+from tests.mutants.mutant import Mutant
+
+MUTANTS: Final[tuple[Mutant, ...]] = (*sending.MUTANTS, *identity.MUTANTS, *deadlines.MUTANTS, *settling.MUTANTS)

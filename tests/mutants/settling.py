@@ -1,0 +1,222 @@
+"""G6 to G12, G15, G19: what is final, who may close a key, and what recovery leaves alone."""
+
+from typing import Final
+
+from tests.mutants.mutant import Mutant
+
+_STORE: Final = "services/journal/store.py"
+_SETTLE: Final = "services/effects/settle.py"
+_STOCK: Final = "services/inventory/stock.py"
+_RECOVERY: Final = "services/reconciliation/recovery.py"
+_EFFECTS: Final = "activities/effects.py"
+_STORE_TESTS: Final = "tests/services/journal/test_store.py"
+_SETTLE_TESTS: Final = "tests/services/effects/test_settle.py"
+_STOCK_TESTS: Final = "tests/services/inventory/test_stock.py"
+_EFFECTS_TESTS: Final = "tests/activities/test_effects.py"
+
+MUTANTS: Final = (
+    Mutant(
+        name="an-update-that-leaves-an-end",
+        rule="G6",
+        file=_STORE,
+        before="guarded = guarded.where(EFFECTS.c.state.in_(sorted(leaving)))",
+        after="pass",
+        tests=(f"{_STORE_TESTS}::test_no_update_leaves_an_end",),
+        paired="a writer that read before it had the lock; the lock hides it, so the update is called directly",
+    ),
+    Mutant(
+        name="an-update-of-a-row-that-has-changed",
+        rule="G6",
+        file=_STORE,
+        before="EFFECTS.c.key == row.key, EFFECTS.c.version == row.version",
+        after="EFFECTS.c.key == row.key",
+        tests=(f"{_STORE_TESTS}::test_no_update_lands_on_a_row_that_has_changed_since_it_was_read",),
+        paired="a writer that read before it had the lock; the lock hides it, so the update is called directly",
+    ),
+    Mutant(
+        name="a-contradiction-that-nobody-hears-of",
+        rule="G6",
+        file=_SETTLE,
+        before="late = contradicts or receipt.key != row.key or not agree(row.state, receipt.outcome)",
+        after="late = contradicts or receipt.key != row.key",
+        tests=(f"{_SETTLE_TESTS}::test_a_report_after_settlement_is_late_exactly_when_it_contradicts",),
+        paired="a provider that reports committed after voided",
+    ),
+    Mutant(
+        name="an-answer-under-an-alarm",
+        rule="G6",
+        file="services/journal/reads.py",
+        before="if any(other.alarmed for other in related if other.name == row.name):",
+        after="if row.alarmed:",
+        tests=(f"{_STORE_TESTS}::test_a_committed_predecessor_raises_the_alarm_on_the_former_generation",),
+        paired="a provider that refuses a redo because a voided generation is committed after all",
+    ),
+    Mutant(
+        name="an-answer-while-its-release-is-under-way",
+        rule="G7",
+        file="services/journal/reads.py",
+        before="if any(not release.state.terminal for release in releases):",
+        after="if False:",
+        tests=(
+            f"{_STORE_TESTS}::test_a_committed_effect_is_answered_as_released_once_its_release_is",
+            "tests/activities/test_attempt.py::test_an_effect_whose_release_is_under_way_has_no_outcome_yet",
+        ),
+        paired="a release whose answer is lost, beside a workflow that starts again",
+    ),
+    Mutant(
+        name="a-give-up-that-is-not-journaled",
+        rule="G7",
+        file=_EFFECTS,
+        before="if request.given_up:",
+        after="if False:",
+        tests=(
+            f"{_EFFECTS_TESTS}::test_without_a_row_giving_up_makes_one_and_voids",
+            f"{_EFFECTS_TESTS}::test_giving_up_is_journaled_before_the_provider_is_asked",
+        ),
+        paired="a cancel beside an attempt that is about to send",
+    ),
+    Mutant(
+        name="settle-is-not-asked-after-a-failure",
+        rule="G7",
+        file="workflows/effects.py",
+        before="if (standing is None or standing.outcome is None) and not performance.given_up:",
+        after="if False:",
+        tests=("tests/workflows/test_effects.py::test_perform_goes_on_when_settling_itself_fails_for_good",),
+        paired="an activity failed for good",
+    ),
+    Mutant(
+        name="another-payloads-key-is-voided",
+        rule="G7",
+        file=_EFFECTS,
+        before="may_void=not mismatch",
+        after="may_void=True",
+        tests=(f"{_EFFECTS_TESTS}::test_a_mismatch_never_voids_and_is_told_when_the_row_is_settled",),
+        paired="a second payload under a used name, past the window",
+    ),
+    Mutant(
+        name="an-alarm-is-voided-over",
+        rule="G7",
+        file=_SETTLE,
+        before="if state is EffectState.IN_DOUBT or (row.alarmed and step in {Next.SEND, Next.VOID}):",
+        after="if state is EffectState.IN_DOUBT:",
+        tests=(f"{_SETTLE_TESTS}::test_an_alarm_on_the_row_stops_both_sending_and_voiding",),
+        paired="a late observation, then an absence",
+    ),
+    Mutant(
+        name="a-rejection-is-not-kept",
+        rule="G8",
+        file=_STOCK,
+        before="return self._record(connection, call, closed, verdict)",
+        after=(
+            "if verdict.reason is Problem.INSUFFICIENT_STOCK:\n"
+            "            raise Refused(verdict.reason, verdict.detail)\n"
+            "        return self._record(connection, call, closed, verdict)"
+        ),
+        tests=(f"{_STOCK_TESTS}::test_a_rejection_is_for_good",),
+        paired="the provider's half: a restock between two tries of one key",
+    ),
+    Mutant(
+        name="a-redo-supersedes-nothing",
+        rule="G9",
+        file="activities/inventory_client.py",
+        before="if row.supersedes:",
+        after="if False:",
+        tests=("tests/activities/test_inventory_client.py::test_a_refused_predecessor_comes_with_the_former_receipt",),
+        paired="a provider put back to before a tombstone; the header is read on the wire",
+    ),
+    Mutant(
+        name="a-provider-that-closes-no-former-generation",
+        rule="G9",
+        file=_STOCK,
+        before="for key in call.supersedes:",
+        after="for key in ():",
+        tests=(
+            f"{_STOCK_TESTS}::test_a_redo_closes_the_generations_that_never_came",
+            f"{_STOCK_TESTS}::test_a_redo_of_what_is_committed_is_refused_for_good",
+        ),
+        paired="the provider's half: a packet of a former generation, still under way",
+    ),
+    Mutant(
+        name="a-dropped-receipt-counts-as-nothing-done",
+        rule="G10",
+        file="activities/inventory_client.py",
+        before='(410, "key-expired"): Seen.KEY_EXPIRED,',
+        after='(410, "key-expired"): Seen.REQUEST_REFUSED,',
+        tests=(
+            "tests/activities/test_inventory_client.py::test_each_response_to_a_send_has_its_class_and_what_follows",
+        ),
+        paired="a provider past its retention",
+    ),
+    Mutant(
+        name="nobody-closes-what-is-overdue",
+        rule="G11",
+        file=_RECOVERY,
+        before="if may_void and observed.settlement.next is Next.VOID:",
+        after="if False:",
+        tests=("tests/services/reconciliation/test_sweep.py::test_each_kind_of_row_ends_where_it_belongs",),
+        paired="a workflow that is gone",
+    ),
+    Mutant(
+        name="the-sweep-takes-what-a-live-attempt-owns",
+        rule="G12",
+        file=_RECOVERY,
+        before="return fresh and not provably_dead(newest.worker)",
+        after="return False",
+        tests=("tests/services/reconciliation/test_sweep.py::test_what_a_live_attempt_owns_is_left_alone",),
+        paired="a sweep beside a send; the unique key and the void hide it, so the look-ups are counted",
+    ),
+    Mutant(
+        name="recovery-asks-before-there-is-a-row",
+        rule="G12",
+        file=_EFFECTS,
+        before="row = await asyncio.to_thread(self._journal.own, intent)",
+        after=(
+            "from services.effects.states import EffectState\n\n"
+            "                row = await asyncio.to_thread(self._journal.effect, intent.key)\n"
+            "                if row is None:\n"
+            "                    return Standing(\n"
+            "                        key=intent.key, state=EffectState.PENDING, outcome=None, send_again=True\n"
+            "                    )"
+        ),
+        tests=(f"{_EFFECTS_TESTS}::test_without_a_row_settle_makes_one_and_asks_for_the_same_key_again",),
+        paired="a worker frozen before its INSERT: it would come second and think that it is first",
+    ),
+    Mutant(
+        name="recovery-answers-what-it-remembered",
+        rule="G12",
+        file=_EFFECTS,
+        before="row, reason = observed.row, answer.reason",
+        after="reason = answer.reason",
+        tests=(f"{_EFFECTS_TESTS}::test_what_is_answered_is_what_the_row_says_after_its_own_update",),
+        paired="a rival that settles between the look-up and its record",
+    ),
+    Mutant(
+        name="entries-that-can-be-changed",
+        rule="G15",
+        file="migrations/journal/versions/journal_0001_first.py",
+        before="for table in APPEND_ONLY:",
+        after="for table in ():",
+        tests=(f"{_STORE_TESTS}::test_what_was_recorded_cannot_be_changed",),
+        paired="a statement that no code of ours has",
+    ),
+    Mutant(
+        name="a-second-decision-under-one-name",
+        rule="G19",
+        file="migrations/journal/versions/journal_0001_first.py",
+        before='sa.PrimaryKeyConstraint("origin", "scope", "name", "generation", name="pk_decisions"),',
+        after='sa.PrimaryKeyConstraint("origin", "scope", "name", "generation", "recorded_at", name="pk_decisions"),',
+        tests=(
+            "tests/services/journal/test_tables.py::test_the_database_itself_has_one_row_per_key_and_one_decision_per_name",
+        ),
+        paired="two writers that both found none; a trigger hides it on SQLite, so the test takes the trigger away",
+    ),
+    Mutant(
+        name="a-person-is-asked-before-the-journal",
+        rule="G19",
+        file="workflows/incident.py",
+        before="if standing is not None:",
+        after="if False:",
+        tests=("tests/workflows/test_incident.py::test_a_decision_in_the_journal_is_asked_for_before_a_person",),
+        paired="a Temporal put back to before the approval",
+    ),
+)
