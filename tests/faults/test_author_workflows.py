@@ -58,7 +58,7 @@ async def test_a_name_used_twice_in_one_run_is_refused_and_its_first_effect_stan
     assert await case.books() == committed(posts=1, attempts=1)
 
 
-async def test_another_payload_in_the_same_scope_never_closes_a_livekey_of(case: Case) -> None:
+async def test_another_payload_in_the_same_scope_never_closes_a_live_key(case: Case) -> None:
     """A18: the second workflow waits until the first one's effect is settled, and then fails with both payloads."""
     held = case.proxy.arm(key_of(case, "first"), DelayRequest())
     async with case.own_worker(Order, send_deadline_seconds=HELD_SECONDS):
@@ -76,7 +76,7 @@ async def test_another_payload_in_the_same_scope_never_closes_a_livekey_of(case:
     assert await case.books() == committed(posts=1, attempts=1)
 
 
-async def test_a_cancel_of_another_payload_in_the_same_scope_never_gives_up_a_livekey_of(case: Case) -> None:
+async def test_a_cancel_of_another_payload_in_the_same_scope_never_gives_up_a_live_key(case: Case) -> None:
     """A18, G7: the second workflow is cancelled while the first one's request is under way."""
     key = key_of(case, "first")
     held = case.proxy.arm(key, DelayRequest())
@@ -133,7 +133,7 @@ async def test_a_retried_workflow_gets_what_its_first_run_reserved(case: Case) -
     assert await case.books() == committed(posts=1, attempts=1)
 
 
-async def test_a_changed_build_asks_for_the_same_effect_under_the_samekey_of(case: Case) -> None:
+async def test_a_changed_build_asks_for_the_same_effect_under_the_same_key(case: Case) -> None:
     """E13, E58, E59, I35: terminated, and run again by code in which another effect stands before it."""
     key = key_of(case, "order")
     withheld = case.proxy.arm(key, WithholdResponse())
