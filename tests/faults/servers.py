@@ -13,7 +13,7 @@ from services.drill.processes import Child, Processes, TemporalServer, free_port
 from tests.faults.stores import Stores
 
 COUNTERFOIL = str(Path(sys.executable).with_name("counterfoil"))
-TENANTS = 100
+TENANTS = 400
 # Far above what anything takes here, so that only what never comes is said to be missing.
 LIMIT_SECONDS = 40.0
 
