@@ -3,10 +3,10 @@ PYTHON ?= python3
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test mutants lint
+.PHONY: help venv demo up test mutants lint compose-check
 
 help: ## what there is
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
 
 venv: $(STAMP) ## build .venv/ from the hashed constraints
 
@@ -18,6 +18,9 @@ $(STAMP): constraints.txt pyproject.toml
 
 demo: $(STAMP) ## the whole story on real parts: incidents, kills, lost answers, reconcile, audit
 	.venv/bin/counterfoil demo
+
+up: $(STAMP) ## the local stack in var/up, left running to look at until Ctrl-C
+	.venv/bin/counterfoil up
 
 test: $(STAMP) ## lint, types, import contracts and every test
 	$(MAKE) --no-print-directory lint
@@ -31,3 +34,7 @@ lint: $(STAMP) ## ruff, mypy, import-linter
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 	.venv/bin/lint-imports
+
+compose-check: ## docker-compose reads docker-compose.yml (needs that program, and no engine)
+	docker-compose config --quiet
+	docker-compose --profile light config --quiet

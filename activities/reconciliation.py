@@ -1,18 +1,26 @@
 """`reconciliation.sweep_page`: one page of unsettled effects, each matched to its receipt."""
 
+import base64
+from datetime import timedelta
+
 from temporalio import activity
 from temporalio.client import Client
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities import contracts
 from activities.beat import beating, crossing
 from activities.contracts import Page, PageRequest
-from services.effects.records import EffectRow
+from services.effects.records import Attempt, EffectRow
 from services.reconciliation.sweep import Sweep
+
+# The type of the failure by which a dead worker's attempt ends.
+WORKER_DIED = "WorkerDied"
+AT_ONCE = timedelta(milliseconds=1)
 
 
 class ReconciliationActivities(contracts.ReconciliationActivities):
-    """Runs the sweep and wakes the workflows whose effects it settled."""
+    """Runs the sweep and wakes the workflows whose effects it settled; ends the attempts of dead workers."""
 
     def __init__(self, sweep: Sweep, client: Client) -> None:
         self._sweep = sweep
@@ -25,10 +33,25 @@ class ReconciliationActivities(contracts.ReconciliationActivities):
             return await beating(self._page(request))
 
     async def _page(self, request: PageRequest) -> Page:
-        swept, settled, next_after = await self._sweep.page(after_key=request.after_key, limit=request.limit)
-        for row in settled:
-            await self._wake(row)
-        return Page(swept=contracts.Swept(**swept), next_after=next_after)
+        page = await self._sweep.page(after_key=request.after_key, limit=request.limit)
+        for swept in page.rows:
+            if swept.dead is not None:
+                await self._end(swept.row, swept.dead)
+            if swept.row.state.terminal:
+                await self._wake(swept.row)
+        return Page(swept=contracts.Swept(**page.counts), next_after=page.next_after)
+
+    async def _end(self, row: EffectRow, dead: Attempt) -> None:
+        """Fail a dead attempt's activity, so that Temporal hands it to a living worker without waiting for heartbeats.
+
+        By its task token, which no later attempt shares: by the activity's id a living successor would be failed.
+        """
+        try:
+            task_token = base64.b64decode(dead.task_token, validate=True)
+        except ValueError:
+            return  # a mark that Temporal has no part in
+        if task_token:
+            await fail_attempt(self._client, task_token, row.key)
 
     async def _wake(self, row: EffectRow) -> None:
         """Tell the workflow at once; where it is closed or gone, the journal is what remembers."""
@@ -37,3 +60,18 @@ class ReconciliationActivities(contracts.ReconciliationActivities):
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:
                 activity.logger.warning("%s was settled but its workflow was not woken: %s", row.key, error.message)
+
+
+async def fail_attempt(client: Client, task_token: bytes, key: str) -> None:
+    """Fail the one activity attempt that this token is of, to be tried again at once; one that is over stays so."""
+    died = ApplicationError(
+        f"{key}: the worker of this attempt has died. Nothing is lost: the receipt is looked up next.",
+        type=WORKER_DIED,
+        next_retry_delay=AT_ONCE,
+        category=ApplicationErrorCategory.BENIGN,
+    )
+    try:
+        await client.get_async_activity_handle(task_token=task_token).fail(died)
+    except RPCError as error:
+        if error.status is not RPCStatusCode.NOT_FOUND:
+            activity.logger.warning("%s: the dead attempt was not ended: %s", key, error.message)

@@ -19,10 +19,12 @@ from services.effects.settle import MARGIN, SEND_WINDOW
 PREFIX = "COUNTERFOIL_"
 SEND_WINDOW_SECONDS = int(SEND_WINDOW.total_seconds())
 MARGIN_SECONDS = int(MARGIN.total_seconds())
+# `temporal server start-dev` serves its UI a thousand ports above its own.
+DEFAULT_TEMPORAL_UI_URL = "http://localhost:8233"
 
 # The tenant is marked by the SKU ORIGIN-<origin>, and a SKU has at most 64 characters.
 _ORIGIN = re.compile(r"[a-z0-9][a-z0-9._-]{0,56}")
-_INVENTORY_URL = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?(/[A-Za-z0-9._~/-]*)?")
+_HTTP_URL = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?(/[A-Za-z0-9._~/-]*)?")
 
 
 class SettingsError(Exception):
@@ -35,9 +37,9 @@ def _origin(value: str) -> str:
     return value
 
 
-def _inventory_url(value: str) -> str:
+def _http_url(value: str) -> str:
     # A user or password in the URL would be shown wherever the URL is: the token is how one signs in.
-    if not _INVENTORY_URL.fullmatch(value):
+    if not _HTTP_URL.fullmatch(value):
         raise ValueError("it must be http:// or https://, a host and nothing secret")
     return value.rstrip("/")
 
@@ -64,8 +66,13 @@ InventoryTokens = Annotated[
 ]
 InventoryUrl = Annotated[
     str,
-    AfterValidator(_inventory_url),
+    AfterValidator(_http_url),
     Field(description="where the inventory answers", examples=["http://127.0.0.1:8090"]),
+]
+TemporalUiUrl = Annotated[
+    str,
+    AfterValidator(_http_url),
+    Field(description="where Temporal's UI is served", examples=["http://localhost:8233"]),
 ]
 InventoryToken = Annotated[
     SecretStr,
@@ -144,6 +151,12 @@ class OriginSettings(_Settings):
     """What a process needs that acts for a deployment."""
 
     origin: Origin
+
+
+class TemporalUiSettings(_Settings):
+    """What a command needs that shows links: only where the UI is; Temporal itself has its own configuration."""
+
+    temporal_ui_url: TemporalUiUrl = DEFAULT_TEMPORAL_UI_URL
 
 
 class AuditSettings(JournalSettings, InventoryClientSettings, OriginSettings):

@@ -5,6 +5,7 @@ the drain time. Killed, it leaves marks in the journal by which its successors k
 """
 
 import asyncio
+import logging
 import os
 import socket
 from collections.abc import Callable, Sequence
@@ -13,7 +14,9 @@ from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Any
 
+import sqlalchemy as sa
 from temporalio.client import Client
+from temporalio.service import RPCError
 from temporalio.worker import Interceptor, Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 from temporalio.workflow import SandboxImportNotificationPolicy
@@ -25,16 +28,22 @@ from activities.inventory import InventoryActivities
 from activities.inventory_client import InventoryClient
 from activities.journal import JournalActivities
 from activities.reconciliation import ReconciliationActivities
-from services.database import check_durable, check_schema, open_engine
+from services.database import DatabaseError, check_durable, check_schema, open_engine
 from services.effects.provider import Provider
 from services.journal.store import Journal
 from services.process_identity import ProcessIdentity, identity, provably_dead
+from services.reconciliation.neighbours import Neighbours
 from services.reconciliation.sweep import Sweep
 from services.settings import WorkerSettings
-from services.temporal import check_search_attributes, task_queue, trigger_sweep
+from services.temporal import NotSetUp, check_search_attributes, task_queue, trigger_sweep
 from workflows import policies
 from workflows.incident import Incident
 from workflows.reconciliation import Reconciliation
+
+LOG = logging.getLogger(__name__)
+
+# A fifth of the heartbeat's time-out.
+WATCH_EVERY_SECONDS = 0.2
 
 # Each effect in flight holds one slot and one connection.
 ACTIVITIES_AT_ONCE = 100
@@ -127,6 +136,18 @@ def _worker_is_dead(worker: dict[str, Any]) -> bool:
     return provably_dead(process)
 
 
+async def _watch(client: Client, neighbours: Neighbours, origin: str) -> None:
+    """Ask for a sweep whenever a neighbour has died: it settles at once what that one left."""
+    while True:
+        await asyncio.sleep(WATCH_EVERY_SECONDS)
+        try:
+            if await asyncio.to_thread(neighbours.newly_dead):
+                await trigger_sweep(client, origin)
+        except (sa.exc.SQLAlchemyError, DatabaseError, RPCError, NotSetUp) as error:
+            # Heartbeats and the Schedule find what this has missed.
+            LOG.warning("the other workers were not watched for a moment: %s", error)
+
+
 async def run(
     settings: WorkerSettings,
     client: Client,
@@ -159,9 +180,13 @@ async def run(
         )
         parts = Parts(journal=journal, provider=provider, origin=settings.origin)
         async with build(client, parts, workflows=workflows):
+            neighbours = Neighbours(journal, host=identity().host, provably_dead=_worker_is_dead)
+            await asyncio.to_thread(neighbours.newly_dead)  # what those left who are dead now, the sweep finds:
             await trigger_sweep(client, settings.origin)
             started()
+            watch = asyncio.create_task(_watch(client, neighbours, settings.origin))
             await stop.wait()
+            watch.cancel()
     finally:
         await provider.close()
         engine.dispose()

@@ -21,6 +21,7 @@ WITHOUT_MIRROR = {
     "services/effects/provider.py": "a protocol without code",
     "services/incident_desk.py": "proven with the command that uses it",
     "services/worker.py": "proven under a real server: its sandbox in tests/workflows/test_purity.py",
+    "services/drill/demo.py": "run whole by tests/services/cli/test_demo.py",
     "services/cli/worker.py": "proven with whole stories",
     "services/cli/opening.py": "proven with the commands that read the journal",
     "services/cli/words.py": "proven with the commands that read the journal",

@@ -31,6 +31,8 @@ from workflows import policies, search_attributes
 
 T = TypeVar("T")
 
+UNHEARD = "its outcome is unknown; the activity tries on, and asks for the receipt before it sends again"
+
 _ACTIVITIES: Mapping[str, Callable[..., Any]] = {
     "inventory.reserve": InventoryActivities.reserve,
     "inventory.release": InventoryActivities.release,
@@ -79,6 +81,7 @@ class _Performance:
     waiting: str = "waiting for the inventory's receipt"
     rounds: int = 0
     send_again: bool = True  # whether the last look at the row left room for another attempt
+    unheard: asyncio.Task[None] | None = None
     unknown_since: datetime | None = None
     ended: bool = False
 
@@ -181,12 +184,15 @@ class EffectWorkflow:
         except InvalidEffect as error:
             raise _failure(error) from error
         self._performed[effect.name] = performance
+        performance.unheard = asyncio.create_task(self._unheard(performance))
         self._show_soon()
         return performance
 
     def _close(self, performance: _Performance) -> None:
         performance.ended = True
         performance.unknown_since = None
+        if performance.unheard is not None:
+            performance.unheard.cancel()
         outcome = performance.outcome
         if outcome is not None:
             self.note(
@@ -296,7 +302,9 @@ class EffectWorkflow:
     async def _pause(self, seconds: float, woken: int) -> None:
         """Wait, or go on at once when somebody has settled something since `woken` was read."""
         try:
-            await workflow.wait_condition(lambda: self._woken > woken, timeout=seconds)
+            await workflow.wait_condition(
+                lambda: self._woken > woken, timeout=seconds, timeout_summary="ask again, unless woken before"
+            )
         except TimeoutError:
             return
 
@@ -304,12 +312,21 @@ class EffectWorkflow:
         performance.outcome = outcome.since(performance.intent.decided_at)
         return performance.outcome
 
-    def _unknown(self, performance: _Performance, waiting: str) -> None:
+    def _unknown(self, performance: _Performance, waiting: str, *, since: datetime | None = None) -> None:
         if performance.unknown_since is not None and performance.waiting == waiting:
             return
-        performance.unknown_since = performance.unknown_since or workflow.now()
+        performance.unknown_since = performance.unknown_since or since or workflow.now()
         performance.waiting = waiting
         self._show_soon()
+
+    async def _unheard(self, performance: _Performance) -> None:
+        """Say that the outcome is unknown while the activity still retries, of which a workflow hears nothing.
+
+        Its timer starts and ends with workflow tasks that there are anyway.
+        """
+        await workflow.sleep(policies.UNHEARD_AFTER, summary=f"unknown if not heard of: {performance.intent.key}")
+        if performance.unknown_since is None:
+            self._unknown(performance, UNHEARD, since=performance.intent.decided_at)
 
     def _show_soon(self) -> None:
         """Show it once for all that happens in this step: a hundred effects opened together are one change."""
@@ -340,9 +357,9 @@ class EffectWorkflow:
             f"{'given up, ' if performance.given_up else ''}{performance.waiting}"
             for performance in unsettled
         ]
-        details = "\n".join([*lines, *self._settled])
-        workflow.upsert_memo({"effects": search_attributes.fitting_text(details)})
-        workflow.set_current_details(details)
+        lines += self._settled
+        workflow.upsert_memo({"effects": search_attributes.fitting_lines(lines)})
+        workflow.set_current_details("\n".join(lines))
 
     @workflow.query(name="journal", description="Decisions, intents and observations of this run, in order")
     def journal(self) -> list[dict[str, Any]]:

@@ -141,12 +141,22 @@ class Incident(EffectWorkflow):
         if standing is not None:
             self._approval = self._approval or standing
         else:
-            workflow.set_current_details(f"- waiting for a person: counterfoil incident approve {self._scope}")
+            self._show_decision(
+                f"waiting for a person since {workflow.now():%Y-%m-%d %H:%M:%S} UTC: "
+                f"counterfoil incident approve {self._scope} --by NAME"
+            )
             await workflow.wait_condition(lambda: self._approval is not None)
         await workflow.wait_condition(workflow.all_handlers_finished)
         if self._approval is None:
             raise ApplicationError("The approval was lost inside the workflow.", non_retryable=True)
+        said = "approved" if self._approval.body["approved"] == "yes" else "declined"
+        self._show_decision(f"{said} by {self._approval.body['by']}")
         return self._approval
+
+    def _show_decision(self, text: str) -> None:
+        """In the details, and in the memo for when no worker runs; the effects' lines take their place later."""
+        workflow.upsert_memo({"decision": text})
+        workflow.set_current_details(f"- {text}")
 
     async def _record(self, request: DecisionRequest) -> StandingDecision | None:
         self._records += 1

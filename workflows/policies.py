@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from temporalio.common import RetryPolicy
 
+from activities.contracts import SEND_DEADLINE_SECONDS
 from services.effects.settle import MARGIN, SEND_WINDOW
 
 # A workflow task is milliseconds of pure code; a worker killed inside one is noticed after this.
@@ -26,6 +27,9 @@ START_TO_CLOSE = timedelta(seconds=12)
 RETRY = RetryPolicy(
     initial_interval=timedelta(seconds=0.1), backoff_coefficient=2.0, maximum_interval=timedelta(seconds=5)
 )
+
+# A send has come to its end before this: from here on an effect without an outcome is shown as unknown.
+UNHEARD_AFTER = timedelta(seconds=SEND_DEADLINE_SECONDS + 1)
 
 # Between two rounds of `perform`, when an activity has failed for good.
 FIRST_PAUSE = timedelta(seconds=5)

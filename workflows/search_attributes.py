@@ -21,6 +21,7 @@ ALL: tuple[SearchAttributeKey[Any], ...] = (EFFECT_STATE, EFFECT_KEY, PENDING_EF
 KEY_LIMIT = 40
 KEY_BYTES = 1900
 MEMO_BYTES = 2000
+MEMO_LINES = 40
 
 
 def updates(
@@ -43,9 +44,13 @@ def fitting(keys: Sequence[str]) -> list[str]:
     return kept
 
 
-def fitting_text(text: str) -> str:
-    """As much of a text as the memo takes, counted as it is written: JSON spells what is not ASCII in six bytes."""
-    kept = text[:MEMO_BYTES]
-    while (over := len(json.dumps(kept)) - MEMO_BYTES) > 0:
-        kept = kept[: -max(1, over // 6)]
-    return kept
+def fitting_lines(lines: Sequence[str]) -> str:
+    """As many whole lines as the memo takes, and at the end how many more there are."""
+    kept = list(lines[:MEMO_LINES])
+    while True:
+        rest = len(lines) - len(kept)
+        text = "\n".join([*kept, f"- and {rest} more, in the query `pending`"] if rest else kept)
+        # Counted as it is written: JSON spells what is not ASCII in six bytes.
+        if len(json.dumps(text)) <= MEMO_BYTES:
+            return text
+        kept.pop()

@@ -10,8 +10,9 @@ from pathlib import Path
 import click
 
 from services.cli.output import Command, CommandError, ExitCode, Output, finish, pass_output
-from services.drill.demo import ORIGIN, Demo, DemoFailed, examples, plan
+from services.drill.demo import Demo, DemoFailed
 from services.drill.network_faults import FaultNotReached
+from services.drill.plan import ORIGIN, examples, plan
 from services.drill.processes import ProcessError, Processes, signals_cancel
 from services.drill.report import KILL_HEADER, Report, Story, tell_story, totals, verdict
 from services.drill.stack import running_stack

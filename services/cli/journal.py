@@ -1,10 +1,20 @@
-"""`counterfoil journal`: what was recorded, in order."""
+"""`counterfoil journal`: what was recorded, in order, and whether it is still what was recorded."""
+
+import json
+import os
+import socket
+from dataclasses import asdict
+from typing import Any, TextIO
 
 import click
 
-from services.cli.opening import check_effect, find_key, open_journal
+from services.cli.opening import check_effect, find_key, open_journal, open_journal_engine
 from services.cli.output import ExitCode, Group, Output, finish, pass_output
 from services.cli.words import document, entry_words, moment
+from services.journal import seals
+from services.journal.seals import SealMark, Watermark
+from services.journal.verification import Verification
+from services.journal.verification import verify as verify_journal
 from services.settings import JournalSettings
 
 LIMIT = 100
@@ -12,7 +22,7 @@ LIMIT = 100
 
 @click.group(cls=Group)
 def journal() -> None:
-    """Show what the journal at COUNTERFOIL_JOURNAL_DATABASE_URL recorded. Nothing is changed."""
+    """Show what the journal at COUNTERFOIL_JOURNAL_DATABASE_URL recorded; seal and verify it. No entry is changed."""
 
 
 @journal.command(short_help="Show entries in order: all, or those of one effect.")
@@ -61,3 +71,118 @@ def show(output: Output, effect: str | None, after: int, limit: int) -> None:
     output.result({"entries": [document(entry) for entry in entries], "next_after": next_after}, people=people)
     if not known:
         finish(ExitCode.FOUND)
+
+
+@journal.command(short_help="Say how far the journal has come, to be kept elsewhere.")
+@pass_output
+def watermark(output: Output) -> None:
+    """Say how far the journal has come: its id, its last entry, its last seal, and what is not sealed yet.
+
+    Keep what --json prints where whoever can change the journal cannot change it; `verify --against` compares it.
+
+    Exit codes: 0 said, 2 wrong use, 3 the journal is unreachable.
+    """
+    with open_journal_engine(JournalSettings.read()) as engine:
+        stands = seals.watermark(engine)
+    output.result(asdict(stands), people=lambda: output.table(("journal", stands.journal_id), _rows(stands)))
+
+
+def _rows(stands: Watermark) -> list[tuple[str, object]]:
+    last = stands.seal
+    return [
+        ("last entry", stands.last_entry_id),
+        ("last seal", "none" if last is None else f"{last.number}, up to entry {last.upto_id}, {last.digest}"),
+        ("unsealed entries", stands.unsealed),
+    ]
+
+
+@journal.command(short_help="Seal all entries up to now.")
+@pass_output
+def seal(output: Output) -> None:
+    """Seal all entries up to now, and say the last seal. Workers seal every few seconds: this is for a seal at once.
+
+    While a writer holds an entry uncommitted nothing is sealed, and that is said; with --json `held_up` is then true.
+    What --json prints is a watermark too, to be kept elsewhere for `verify --against`.
+
+    Exit codes: 0 done, 2 wrong use, 3 the journal is unreachable.
+    """
+    with open_journal_engine(JournalSettings.read()) as engine:
+        sealing = seals.seal(engine, sealed_by=f"journal seal {os.getpid()}@{socket.gethostname()}")
+        stands = seals.watermark(engine)
+
+    def people() -> None:
+        output.say(f"Sealed {_counted(sealing.entries, 'entry', 'entries')}.")
+        if sealing.held_up:
+            output.say("A writer holds an entry that is not committed yet. Nothing is lost; seal again in a moment.")
+        output.say("")
+        output.table(("journal", stands.journal_id), _rows(stands))
+
+    output.result(asdict(stands) | {"sealed": sealing.entries, "held_up": sealing.held_up}, people=people)
+
+
+def _counted(count: int, one: str, more: str) -> str:
+    return f"{count:,} {one if count == 1 else more}"
+
+
+def _kept(_ctx: click.Context, _param: click.Parameter, file: TextIO | None) -> Watermark | None:
+    """Read what `seal --json` or `watermark --json` printed."""
+    if file is None:
+        return None
+    try:
+        told: dict[str, Any] = json.load(file)
+        last = told["seal"]
+        mark = None if last is None else SealMark(**{name: last[name] for name in SealMark.__slots__})
+        return Watermark(**{name: told[name] for name in Watermark.__slots__} | {"seal": mark})
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise click.BadParameter(f"{file.name} is not what `journal watermark --json` prints.") from None
+
+
+@journal.command(short_help="Say whether every entry is what was sealed.")
+@click.option(
+    "--against",
+    type=click.File(encoding="utf-8"),
+    callback=_kept,
+    metavar="FILE",
+    help="A watermark kept elsewhere: what `seal --json` or `watermark --json` printed; - for stdin.",
+)
+@pass_output
+def verify(output: Output, against: Watermark | None) -> None:
+    """Say whether every entry is what was sealed, and every row the fold of its entries. Nothing is changed.
+
+    The first bad place is named, and what else there is is counted. A tail that was cut off together with its seals, a
+    journal put back to a copy and seals that were made anew are found with --against alone.
+
+    Exit codes: 0 nothing is wrong, 1 something is, 2 wrong use, 3 the journal is unreachable.
+    """
+    with open_journal_engine(JournalSettings.read()) as engine:
+        found = verify_journal(
+            engine, against=against, progress=lambda count: output.note(f"{count:,} entries looked at.")
+        )
+    document = {
+        "intact": found.first is None,
+        "first": None if found.first is None else asdict(found.first),
+        "found": dict(found.found),
+        "entries": found.entries,
+        **asdict(found.stands),
+    }
+    output.result(document, people=lambda: _show_verification(output, found, compared=against is not None))
+    if found.first is not None:
+        finish(ExitCode.FOUND)
+
+
+def _show_verification(output: Output, found: Verification, *, compared: bool) -> None:
+    sealed = found.entries - found.stands.unsealed
+    output.say(
+        f"Journal {found.stands.journal_id}: {_counted(found.entries, 'entry', 'entries')}, {sealed:,} of them sealed."
+    )
+    if found.first is None:
+        output.say("Every entry is what was recorded, and every row is the fold of its entries.")
+        output.say(
+            "It goes on from the watermark that was kept."
+            if compared
+            else "That nothing was cut off at the end, a watermark kept elsewhere can tell: --against FILE."
+        )
+        return
+    output.say(f"\nThe first bad place is {found.first.where}: {found.first.says}.\n")
+    output.table(("wrong", "times"), [(damage, count) for damage, count in sorted(found.found.items())])
+    output.say("\nNothing was changed. Keep a copy of this database before anybody repairs it.")

@@ -15,11 +15,12 @@ from services.cli.output import Group, Output, plain, run
 # name: (module, attribute, what --help says of it). A new command is one line here and one module.
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "demo": ("services.cli.demo", "demo", "The whole story on real parts: kills, lost answers, reconcile, audit."),
+    "up": ("services.cli.up", "up", "The local stack, left running for a look: Temporal's UI, inventory, workers."),
     "incident": ("services.cli.incident", "incident", "Start incidents, approve, cancel and look at them."),
     "reconcile": ("services.cli.reconcile", "reconcile", "Match everything unsettled to its receipt, now."),
     "audit": ("services.cli.audit", "audit", "Compare both halves, both ways: doubled, lost, unresolved, orphans."),
     "effects": ("services.cli.effects", "effects", "List effects; show both halves of one side by side."),
-    "journal": ("services.cli.journal", "journal", "Show the journal's entries, in order."),
+    "journal": ("services.cli.journal", "journal", "Show the journal's entries in order; seal and verify them."),
     "worker": ("services.cli.worker", "worker", "Run a worker process."),
     "setup": ("services.cli.setup", "setup", "Make what a deployment needs: attributes, Schedule, tenant marker."),
     "inventory": ("services.cli.inventory", "inventory", "Serve the mock inventory; see and deliver stock."),

@@ -1,9 +1,10 @@
-"""What the reading commands open: the journal, and nothing of it is changed."""
+"""What the commands open that look at the journal."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import click
+import sqlalchemy as sa
 
 from services.database import check_schema, open_engine
 from services.effects.errors import InvalidEffect
@@ -14,8 +15,8 @@ from services.settings import JournalSettings, OriginSettings
 
 
 @contextmanager
-def open_journal(settings: JournalSettings) -> Iterator[JournalReads]:
-    """The journal of COUNTERFOIL_JOURNAL_DATABASE_URL, at this build's schema.
+def open_journal_engine(settings: JournalSettings) -> Iterator[sa.Engine]:
+    """An engine on COUNTERFOIL_JOURNAL_DATABASE_URL, at this build's schema.
 
     Raises:
         DatabaseError: it cannot be used.
@@ -23,9 +24,20 @@ def open_journal(settings: JournalSettings) -> Iterator[JournalReads]:
     engine = open_engine(settings.journal_database_url.get_secret_value())
     try:
         check_schema("journal", engine)
-        yield JournalReads(engine, send_window=SEND_WINDOW)
+        yield engine
     finally:
         engine.dispose()
+
+
+@contextmanager
+def open_journal(settings: JournalSettings) -> Iterator[JournalReads]:
+    """The journal of COUNTERFOIL_JOURNAL_DATABASE_URL, at this build's schema.
+
+    Raises:
+        DatabaseError: it cannot be used.
+    """
+    with open_journal_engine(settings) as engine:
+        yield JournalReads(engine, send_window=SEND_WINDOW)
 
 
 def check_effect(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:

@@ -2,13 +2,16 @@
 
 import asyncio
 import time
+from dataclasses import dataclass
 
 import click
+from temporalio.client import Client
 
 from services.cli.inventory_client import Delivery, deliver
 from services.cli.output import Command, CommandError, ExitCode, Output, pass_output
-from services.settings import InventoryClientSettings, OriginSettings
-from services.temporal import add_search_attributes, connect, ensure_schedule, schedule_id
+from services.saved_queries import saved_queries
+from services.settings import InventoryClientSettings, OriginSettings, TemporalUiSettings
+from services.temporal import TemporalUnreachable, add_search_attributes, connect, ensure_schedule, schedule_id
 
 # One key for every origin: the second origin at the same tenant meets the first one's payload and is refused.
 TENANT_KEY = "counterfoil-tenant-origin"
@@ -18,46 +21,93 @@ _PAUSE_SECONDS = 0.25
 
 
 @click.command(cls=Command)
+@click.option(
+    "--wait-seconds",
+    type=click.FloatRange(min=0),
+    default=PATIENCE_SECONDS,
+    show_default=True,
+    help="Wait this long for Temporal and for the inventory to answer.",
+)
+@click.option(
+    "--ui-url",
+    help="Where Temporal's UI is, for the links; by default COUNTERFOIL_TEMPORAL_UI_URL, or a dev server's own.",
+)
 @pass_output
-def setup(output: Output) -> None:
+def setup(output: Output, *, wait_seconds: float, ui_url: str | None) -> None:
     """Mark the inventory's tenant as this origin's; register the search attributes and the sweep's Schedule.
 
-    Safe to repeat: what is there is compared and left. An inventory that just starts is waited for.
+    Safe to repeat: what is there is compared and left. Services that just start are waited for. Ends with the
+    saved queries: what is pending, what is unknown, as links into Temporal's UI.
 
     Exit codes: 0 done, 2 the namespace or the tenant belongs to something else, 3 Temporal or the inventory is
     unreachable.
     """
     origin = OriginSettings.read().origin
     inventory = InventoryClientSettings.read()
-    marked, added, new_schedule = asyncio.run(_set_up(origin, inventory, output))
+    where = ui_url or TemporalUiSettings.read().temporal_ui_url
+    made = asyncio.run(_set_up(origin, inventory, output, wait_seconds))
+    queries = saved_queries(where, made.namespace)
     document = {
         "origin": origin,
-        "search_attributes_added": added,
+        "search_attributes_added": made.attributes_added,
         "schedule": schedule_id(origin),
-        "schedule_created": new_schedule,
-        "tenant_marked": marked,
+        "schedule_created": made.new_schedule,
+        "tenant_marked": made.tenant_marked,
+        "saved_queries": queries,
     }
+    added = ", ".join(made.attributes_added)
     words = [
-        f"Search attributes: {', '.join(added) + ' added' if added else 'all there'}.",
-        f"Schedule {schedule_id(origin)}: {'made' if new_schedule else 'brought to this build'}.",
-        f"The inventory's tenant: {'marked as' if marked else 'marked before as'} origin {origin}.",
-        "Pending effects in Temporal's UI: PendingEffects > 0 AND ExecutionStatus = 'Running'",
+        f"Search attributes: {added + ' added' if added else 'all there'}.",
+        f"Schedule {schedule_id(origin)}: {'made' if made.new_schedule else 'brought to this build'}.",
+        f"The inventory's tenant: {'marked as' if made.tenant_marked else 'marked before as'} origin {origin}.",
+        "Saved queries for Temporal's UI:",
+        *(f"  {saved['title']}\n    {saved['query']}\n    {saved['url']}" for saved in queries),
     ]
     output.result(document, people="\n".join(words))
 
 
-async def _set_up(origin: str, inventory: InventoryClientSettings, output: Output) -> tuple[bool, list[str], bool]:
-    client = await connect()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Made:
+    """What was new, and where."""
+
+    namespace: str
+    tenant_marked: bool
+    attributes_added: list[str]
+    new_schedule: bool
+
+
+async def _set_up(origin: str, inventory: InventoryClientSettings, output: Output, wait_seconds: float) -> _Made:
+    client = await _reach_temporal(output, wait_seconds)
     # The tenant first: a worker starts once the Schedule is there, and two origins at one tenant must not get so far.
-    marked = await _mark_tenant(origin, inventory, output)
-    return marked, await add_search_attributes(client), await ensure_schedule(client, origin)
+    marked = await _mark_tenant(origin, inventory, output, wait_seconds)
+    return _Made(
+        namespace=client.namespace,
+        tenant_marked=marked,
+        attributes_added=await add_search_attributes(client),
+        new_schedule=await ensure_schedule(client, origin),
+    )
 
 
-async def _mark_tenant(origin: str, inventory: InventoryClientSettings, output: Output) -> bool:
+async def _reach_temporal(output: Output, wait_seconds: float) -> Client:
+    deadline = time.monotonic() + wait_seconds
+    waiting = False
+    while True:
+        try:
+            return await connect()
+        except TemporalUnreachable as error:
+            if time.monotonic() > deadline:
+                raise
+            if not waiting:
+                output.note(f"Waiting up to {wait_seconds:g} s for Temporal at {error.where}.")
+        waiting = True
+        await asyncio.sleep(_PAUSE_SECONDS)
+
+
+async def _mark_tenant(origin: str, inventory: InventoryClientSettings, output: Output, wait_seconds: float) -> bool:
     """Mark the tenant as this origin's; whether it was unmarked. An inventory that just starts is waited for."""
     url, token = inventory.inventory_url, inventory.inventory_token.get_secret_value()
     marker = Delivery(sku=f"ORIGIN-{origin}", quantity=1, key=TENANT_KEY)
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + wait_seconds
     waiting = False
     while True:
         try:
@@ -68,7 +118,7 @@ async def _mark_tenant(origin: str, inventory: InventoryClientSettings, output: 
         else:
             return not replayed
         if not waiting:
-            output.note(f"Waiting up to {PATIENCE_SECONDS:g} s for the inventory at {url}.")
+            output.note(f"Waiting up to {wait_seconds:g} s for the inventory at {url}.")
         waiting = True
         await asyncio.sleep(_PAUSE_SECONDS)
 

@@ -4,42 +4,34 @@ Wave by wave, incidents are started while faults wait for them in the proxy, by 
 after the inventory has committed and before the worker hears so. The proof of that moment is taken from outside: the
 response is in the proxy's hand, the inventory shows the receipt, the journal shows the intent as pending.
 
-The order of things is data (`plan`), made of the incidents alone: two runs meet the same faults on the same keys.
+Then the Temporal server itself is killed with effects in flight, and started again on its file. The order of things is
+data (`services.drill.plan`).
 """
 
 import asyncio
-import io
-import json
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, replace
-from importlib import resources
+from dataclasses import replace
 
 from temporalio.service import RPCError
 
 from services.drill.network_faults import Armed, DelayRequest, FaultNotReached, LoseResponse, Moment, WithholdResponse
+from services.drill.plan import Plan, key_of
 from services.drill.processes import Child, ProcessError
-from services.drill.report import Happened, Kill, Planned, Report, Story, kill_line, report
-from services.drill.stack import Stack
-from services.effects.keys import derive_key
+from services.drill.report import Happened, Kill, Report, Story, TemporalKill, kill_line, report, temporal_kill_lines
+from services.drill.stack import START_SECONDS, Stack
 from services.effects.records import Attempt, EffectRow
 from services.effects.states import EffectState
 from services.incident_desk import NotConfirmed, approve_incident, start_incident
 from services.incidents import Approval as ApprovalRule
-from services.incidents import Incident, read_incidents
+from services.incidents import Incident
 from services.journal.rows import Entry
 from services.temporal import sweep_now
 from workflows.incident import APPROVAL, Approval
 from workflows.incident import Incident as IncidentWorkflow
 
-ORIGIN = "demo"
-STORY_ID = "INC-2041"
 APPROVED_BY = "Ada"
-WAVES = 6
-LOST_EACH_WAVE = 2
-# A delayed request is given up after 2.5 s: in the first waves, so that nobody waits for it at the end.
-WAVES_WITH_DELAY = 4
 
 # Any step of the demo, on a busy machine; the whole of it takes under a minute.
 STEP_SECONDS = 60.0
@@ -48,71 +40,6 @@ _POLL_SECONDS = 0.01
 
 class DemoFailed(Exception):
     """The demo could not go on: the message says where it stood."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wave:
-    """Incidents started together, and the keys whose requests meet a fault."""
-
-    incidents: tuple[Incident, ...]
-    kill: str
-    lose: tuple[str, ...]
-    delay: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What a run will do."""
-
-    waves: tuple[Wave, ...]
-    story: Incident
-    planned: Planned
-
-
-def examples() -> tuple[list[Incident], dict[str, int]]:
-    """The incidents and the stock that come with the program."""
-    folder = resources.files("services.drill")
-    incidents, problems = read_incidents(io.BytesIO(folder.joinpath("incidents.jsonl").read_bytes()))
-    if problems:
-        raise DemoFailed(f"The example incidents are not usable: {problems[0]}")
-    stock: dict[str, int] = json.loads(folder.joinpath("stock.json").read_text(encoding="utf-8"))
-    return incidents, stock
-
-
-def plan(incidents: Sequence[Incident], stock: Mapping[str, int], *, origin: str = ORIGIN) -> Plan:
-    """Choose who meets which fault: among the effects that commit and wait for nobody."""
-    story = next(incident for incident in incidents if incident.id == STORY_ID)
-    fleet = [incident for incident in incidents if incident is not story]
-    impossible = [
-        effect
-        for incident in incidents
-        for effect in incident.effects
-        if any(line.quantity > stock.get(line.sku, 0) for line in effect.lines)
-    ]
-    waves = []
-    for number in range(WAVES):
-        members = fleet[number * len(fleet) // WAVES : (number + 1) * len(fleet) // WAVES]
-        keys = [
-            key_of(incident, origin=origin)
-            for incident in members
-            if incident.approval is ApprovalRule.AUTO and incident.effects[0] not in impossible
-        ]
-        victim = keys.pop(len(keys) // 2)
-        lose, delay = keys[:LOST_EACH_WAVE], keys[-1:] if number < WAVES_WITH_DELAY else []
-        waves.append(Wave(incidents=tuple(members), kill=victim, lose=tuple(lose), delay=tuple(delay)))
-    planned = Planned(
-        incidents=len(incidents),
-        kills=len(waves) + 1,
-        lost_responses=sum(len(wave.lose) for wave in waves),
-        delayed_requests=sum(len(wave.delay) for wave in waves),
-        rejected=len(impossible),
-    )
-    return Plan(waves=tuple(waves), story=story, planned=planned)
-
-
-def key_of(incident: Incident, *, origin: str = ORIGIN) -> str:
-    """The key of an incident's first effect: known before anything is started."""
-    return derive_key(origin, incident.id, incident.effects[0].name, 1)
 
 
 class Demo:
@@ -145,6 +72,8 @@ class Demo:
         began = time.monotonic()
         with self._phase("incidents"):
             await self._fleet()
+        with self._phase("temporal"):
+            temporal_kill = await self._kill_temporal()
         with self._phase("story"):
             story = await self._story()
         with self._phase("reconcile"):
@@ -158,6 +87,7 @@ class Demo:
         happened = Happened(
             ended=self._ended,
             kills=self._kills,
+            temporal_kills=(temporal_kill,),
             lost_responses=self._stack.proxy.fired[LoseResponse.__name__],
             delayed_requests=self._stack.proxy.fired[DelayRequest.__name__],
             late_packets=self._late,
@@ -239,6 +169,41 @@ class Demo:
         killed_at = time.monotonic()
         worker.kill()
         return proof, worker, killed_at
+
+    async def _kill_temporal(self) -> TemporalKill:
+        """Kill the Temporal server while the inventory has committed and nobody has heard so; start it on its file.
+
+        The workers are never touched, and the answers on the wire are lost with it: each must be looked up afterwards.
+        """
+        stack, incidents = self._stack, self._plan.in_flight
+        keys = [key_of(incident, origin=stack.origin) for incident in incidents]
+        armed = [stack.proxy.arm(key, WithholdResponse()) for key in keys]
+        async with _in_time("the effects in flight"):
+            await asyncio.gather(*(self._begin(incident) for incident in incidents))
+            await asyncio.gather(*(one.reached() for one in armed))
+        pid = stack.temporal.child.pid
+        killed_at = time.monotonic()
+        stack.temporal.kill()
+        rows = [await self._row(key) for key in keys]
+        pending = [row.key for row in rows if row.state is EffectState.PENDING]
+        answers = [await stack.provider.look_up(key) for key in pending]
+        await stack.temporal.start(START_SECONDS)
+        back = time.monotonic() - killed_at
+        settled = [await self._settled(key) - killed_at for key in keys]
+        for one in armed:
+            one.release()
+        for incident in incidents:
+            await self._end(incident)
+        killed = TemporalKill(
+            pid=pid,
+            receipts=sum(answer.receipt is not None for answer in answers),
+            pending=len(pending),
+            answers_seconds=round(back, 3),
+            settled_seconds=round(max(settled), 3),
+        )
+        for line in temporal_kill_lines(killed):
+            self._tell(line)
+        return killed
 
     def _note(self, proof: Kill, seconds: float) -> None:
         kill = replace(proof, settled_seconds=round(seconds, 3))

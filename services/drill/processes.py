@@ -381,7 +381,16 @@ def temporal_binary() -> Path:
 class TemporalServer:
     """A Temporal dev server on a file: it may be stopped or killed, and started again on the same file and ports."""
 
-    def __init__(self, processes: Processes, *, database: Path, log: Path, ui: bool = False) -> None:
+    def __init__(
+        self,
+        processes: Processes,
+        *,
+        database: Path,
+        log: Path,
+        ui: bool = False,
+        port: int | None = None,
+        ui_port: int | None = None,
+    ) -> None:
         """Nothing is started yet; what will be ends with the processes.
 
         Args:
@@ -389,8 +398,10 @@ class TemporalServer:
             database: its SQLite file, made if it is not there.
             log: gets its output.
             ui: whether to serve the web UI too.
+            port: where it listens; a free one by default.
+            ui_port: where the UI does.
         """
-        port, ui_port = free_port(), free_port()
+        port, ui_port = port or free_port(), ui_port or free_port()
         self.address = f"127.0.0.1:{port}"
         self.ui_url = f"http://127.0.0.1:{ui_port}" if ui else None
         argv = [

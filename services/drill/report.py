@@ -34,11 +34,35 @@ class Kill:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TemporalKill:
+    """The Temporal server killed with effects in flight and started again on its file, with the proof of that moment.
+
+    Attributes:
+        pending: effects that the journal had as pending then.
+        receipts: how many of them the inventory had committed.
+        answers_seconds: from SIGKILL until the server answered again.
+        settled_seconds: from SIGKILL until the last of them was terminal.
+    """
+
+    pid: int
+    pending: int
+    receipts: int
+    answers_seconds: float
+    settled_seconds: float
+
+    @property
+    def proven(self) -> bool:
+        """Whether there was an effect, and each was committed there and unheard of here."""
+        return self.receipts == self.pending > 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
     """What the run set out to do."""
 
     incidents: int
     kills: int
+    temporal_kills: int
     lost_responses: int
     delayed_requests: int
     rejected: int
@@ -98,6 +122,7 @@ class Happened:
 
     ended: int
     kills: Sequence[Kill]
+    temporal_kills: Sequence[TemporalKill]
     lost_responses: int
     delayed_requests: int
     late_packets: Mapping[str, int | None]
@@ -113,6 +138,7 @@ class Report:
     effects: int
     attempts: int
     kills: int
+    temporal_kills: int
     lost_responses: int
     delayed_requests: int
     matched_by_receipt: int
@@ -123,6 +149,8 @@ class Report:
     stock_conserved: bool
     kill_to_settled_seconds_median: float
     kill_proofs: Sequence[Kill]
+    temporal_kill_to_settled_seconds: float
+    temporal_kill_proofs: Sequence[TemporalKill]
     failures: Sequence[str]
     seconds: Mapping[str, float]
 
@@ -135,6 +163,7 @@ class Report:
         """As `--json` gives it."""
         return asdict(self) | {
             "kill_proofs": [asdict(kill) for kill in self.kill_proofs],
+            "temporal_kill_proofs": [asdict(kill) for kill in self.temporal_kill_proofs],
             "failures": list(self.failures),
             "seconds": dict(self.seconds),
             "passed": self.passed,
@@ -167,6 +196,7 @@ def report(
         effects=len(effects),
         attempts=sum(_marks(entries.get(row.key, ())) for row in effects),
         kills=len(happened.kills),
+        temporal_kills=len(happened.temporal_kills),
         lost_responses=happened.lost_responses,
         delayed_requests=happened.delayed_requests,
         matched_by_receipt=sum(matched_by_receipt(row, entries.get(row.key, ())) for row in effects),
@@ -177,6 +207,8 @@ def report(
         stock_conserved=audit.stock_conserved,
         kill_to_settled_seconds_median=round(statistics.median(seconds), 3) if seconds else 0.0,
         kill_proofs=tuple(happened.kills),
+        temporal_kill_to_settled_seconds=max((kill.settled_seconds for kill in happened.temporal_kills), default=0.0),
+        temporal_kill_proofs=tuple(happened.temporal_kills),
         failures=(),
         seconds=happened.seconds,
     )
@@ -207,6 +239,8 @@ def _failures(planned: Planned, happened: Happened, counted: Report, audit: Audi
     proven = [kill for kill in happened.kills if kill.receipt_id and kill.journal_state == EffectState.PENDING]
     if len(proven) != len(happened.kills):
         found.append("a worker was killed outside the window")
+    if not all(kill.proven for kill in happened.temporal_kills):
+        found.append("the Temporal server was killed with nothing in flight")
     found += [
         f"the delayed request of {key} met {status} when it came at last"
         for key, status in happened.late_packets.items()
@@ -223,6 +257,15 @@ def kill_line(kill: Kill) -> str:
     """One kill with its proof, at most 80 columns: pid, key, what the inventory had, what the journal had, time."""
     proof = f"{kill.pid:<7}  {kill.key:<39}  {kill.receipt_id:<11}  {kill.journal_state:<7}"
     return f"{proof}  {kill.settled_seconds:.2f} s"
+
+
+def temporal_kill_lines(kill: TemporalKill) -> list[str]:
+    """The Temporal server's end and return, at most 80 columns."""
+    back, settled = f"{kill.answers_seconds:.2f} s", f"{kill.settled_seconds:.2f} s"
+    return [
+        f"{kill.pid:<7}  the Temporal server: {kill.pending} pending, {kill.receipts} receipts that nobody heard of",
+        f"{'':<7}  back after {back}, the last of them settled after {settled}",
+    ]
 
 
 KILL_HEADER = f"{'SIGKILL':<7}  {'key':<39}  {'inventory':<11}  {'journal':<7}  settled"
@@ -252,6 +295,7 @@ def totals(counted: Report) -> list[tuple[str, int]]:
         ("effects", counted.effects),
         ("requests sent for them", counted.attempts),
         ("workers killed between commit and observation", counted.kills),
+        ("Temporal servers killed with effects in flight", counted.temporal_kills),
         ("responses lost", counted.lost_responses),
         ("requests delayed until their effect was settled", counted.delayed_requests),
         ("settled by a receipt that was looked up, nothing sent again", counted.matched_by_receipt),

@@ -1,14 +1,16 @@
 """The embedded stack: everything that Counterfoil stands on, as real processes in one folder.
 
-    workers --> fault proxy --> inventory
-       |                            |
-    Temporal, journal          its own database
+    workers --> (fault proxy) --> inventory
+       |                              |
+    Temporal, journal            its own database
 
 What this module guarantees:
 
 - The parts are started and set up by the commands that a deployment uses, through a deployment's environment.
 - A person's own settings (COUNTERFOIL_*, TEMPORAL_*, a Temporal profile) reach none of them.
 - Every process ends with the `Processes` block that it was started in.
+- Started again on the same `Standing` it goes on where it was: same token, addresses and databases, and stock that is
+  there already is not delivered again.
 """
 
 import asyncio
@@ -17,7 +19,8 @@ import secrets
 import sqlite3
 import sysconfig
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -31,15 +34,41 @@ from services.drill.proxy import FaultProxy
 from services.journal.store import Journal
 from services.reconciliation.audit import audit
 from services.reconciliation.findings import Report
+from workflows import policies
 
 # On two busy cores a worker takes several seconds to import Temporal and its sandbox.
 START_SECONDS = 60.0
+# Longer than a worker's own drain: it ends by itself.
+DRAIN_SECONDS = 2 * policies.DRAIN.total_seconds()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """What a stack keeps from one start to the next.
+
+    Attributes:
+        token: the tenant's, at the inventory.
+        temporal_port: where Temporal listens.
+        ui_port: where its UI does.
+        inventory_port: where the inventory does.
+        journal_url: a migrated or new database; a SQLite file in the stack's folder by default.
+        inventory_database_url: the same of the inventory.
+    """
+
+    token: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
+    temporal_port: int = field(default_factory=free_port)
+    ui_port: int = field(default_factory=free_port)
+    inventory_port: int = field(default_factory=free_port)
+    journal_url: str | None = None
+    inventory_database_url: str | None = None
 
 
 class Stack:
     """The parts of one stack; `running_stack` starts them."""
 
-    def __init__(self, processes: Processes, folder: Path, *, origin: str, ui: bool) -> None:
+    def __init__(
+        self, processes: Processes, folder: Path, *, origin: str, ui: bool, standing: Standing, faults: bool
+    ) -> None:
         """Nothing is started yet."""
         self.folder = folder = folder.resolve()
         folder.mkdir(parents=True, exist_ok=True)
@@ -47,20 +76,29 @@ class Stack:
         self.origin = origin
         self.journal_file = folder / "journal.db"
         self.inventory_file = folder / "inventory.db"
-        port = free_port()
-        self.inventory_url = f"http://127.0.0.1:{port}"
-        self.temporal = TemporalServer(processes, database=folder / "temporal.db", log=folder / "temporal.log", ui=ui)
-        self.proxy = FaultProxy("127.0.0.1", port)
+        self.journal_url = standing.journal_url or f"sqlite:///{self.journal_file}"
+        self.inventory_database_url = standing.inventory_database_url or f"sqlite:///{self.inventory_file}"
+        self.inventory_url = f"http://127.0.0.1:{standing.inventory_port}"
+        self.temporal = TemporalServer(
+            processes,
+            database=folder / "temporal.db",
+            log=folder / "temporal.log",
+            ui=ui,
+            port=standing.temporal_port,
+            ui_port=standing.ui_port,
+        )
+        self.proxy = FaultProxy("127.0.0.1", standing.inventory_port)
+        self._faults = faults
         self.workers: list[Child] = []
         self._processes = processes
-        self._token = secrets.token_hex(16)
-        self._engine = open_engine(f"sqlite:///{self.journal_file}")
+        self._token = standing.token
+        self._engine = open_engine(self.journal_url)
         self.journal = Journal(self._engine, recorded_by=f"drill {os.getpid()}")
         self.provider = InventoryClient(self.inventory_url, self._token)
         self._reader = httpx.AsyncClient(
             base_url=self.inventory_url, headers={"Authorization": f"Bearer {self._token}"}, trust_env=False
         )
-        serving = ("--port", str(port), "--database-url", f"sqlite:///{self.inventory_file}")
+        serving = ("--port", str(standing.inventory_port), "--database-url", self.inventory_database_url)
         self.inventory = self.command("inventory", "inventory", *serving)
         self._client: Client | None = None
 
@@ -97,7 +135,7 @@ class Stack:
         env = {name: value for name, value in os.environ.items() if not name.startswith(("COUNTERFOIL_", "TEMPORAL_"))}
         return env | {
             "COUNTERFOIL_ORIGIN": self.origin,
-            "COUNTERFOIL_JOURNAL_DATABASE_URL": f"sqlite:///{self.journal_file}",
+            "COUNTERFOIL_JOURNAL_DATABASE_URL": self.journal_url,
             "COUNTERFOIL_INVENTORY_TOKENS": f"{self.origin}={self._token}",
             "COUNTERFOIL_INVENTORY_TOKEN": self._token,
             "COUNTERFOIL_INVENTORY_URL": inventory_url or self.inventory_url,
@@ -124,14 +162,16 @@ class Stack:
         """
         await asyncio.gather(self._start_temporal(), self._start_stores())
         for number in range(1, workers + 1):
-            self.workers.append(self.command(f"worker {number}", "worker", inventory_url=self.proxy.url))
+            through = self.proxy.url if self._faults else None
+            self.workers.append(self.command(f"worker {number}", "worker", inventory_url=through))
 
         async def set_up() -> None:
             await self.run("setup", "setup")
             await self.start_workers()
 
         async def deliver() -> None:
-            words = [word for sku, quantity in stock.items() for word in ("--deliver", f"{sku}={quantity}")]
+            missing = [sku for sku in stock if not await self._is_stocked(sku)]
+            words = [word for sku in missing for word in ("--deliver", f"{sku}={stock[sku]}")]
             if words:
                 await self.run("delivery", "inventory", "stock", *words)
 
@@ -158,7 +198,7 @@ class Stack:
 
     async def stop_workers(self) -> None:
         """SIGTERM to all workers, and wait for their end: what is under way is finished first."""
-        await asyncio.gather(*(asyncio.to_thread(worker.terminate) for worker in self.workers))
+        await asyncio.gather(*(asyncio.to_thread(worker.terminate, DRAIN_SECONDS) for worker in self.workers))
 
     def worker(self, pid: int) -> Child | None:
         """The living worker with this process id."""
@@ -179,6 +219,10 @@ class Stack:
             raise ProcessError(f"The journal is put back only while no worker runs, and these do: {running}.")
         self._engine.dispose()
         _back_up(source, self.journal_file)
+
+    def parts(self) -> list[Child]:
+        """Everything that is to run while the stack does."""
+        return [self.temporal.child, self.inventory, *self.workers]
 
     async def get(self, path: str) -> dict[str, Any]:
         """Read from the inventory itself, past the proxy.
@@ -205,10 +249,10 @@ class Stack:
         self._client = await Client.connect(self.temporal.address)
 
     async def _start_stores(self) -> None:
-        await asyncio.to_thread(migrate, "inventory", f"sqlite:///{self.inventory_file}")
+        await asyncio.to_thread(migrate, "inventory", self.inventory_database_url)
         self.inventory.start()
         # Not beside the other: Alembic keeps its context in a global.
-        await asyncio.to_thread(migrate, "journal", f"sqlite:///{self.journal_file}")
+        await asyncio.to_thread(migrate, "journal", self.journal_url)
 
         async def answers() -> bool:
             self.inventory.require_alive()
@@ -218,6 +262,10 @@ class Stack:
                 return False
 
         await wait_until(answers, timeout_seconds=START_SECONDS, what="the inventory answers")
+
+    async def _is_stocked(self, sku: str) -> bool:
+        """Whether the inventory knows it: delivered before, or by the start before this one."""
+        return (await self._reader.get(f"/v1/stock/{sku}")).status_code != httpx.codes.NOT_FOUND
 
     async def _working(self, worker: Child) -> None:
         said = f"Worker {worker.pid} works"  # by its pid: the log holds what its former lives said, too
@@ -231,24 +279,34 @@ class Stack:
 
 @asynccontextmanager
 async def running_stack(
-    processes: Processes, folder: Path, *, stock: Mapping[str, int], origin: str, workers: int = 2, ui: bool = False
+    processes: Processes,
+    folder: Path,
+    *,
+    stock: Mapping[str, int],
+    origin: str,
+    workers: int = 2,
+    ui: bool = False,
+    standing: Standing | None = None,
+    faults: bool = True,
 ) -> AsyncIterator[Stack]:
     """A stack that runs.
 
     Args:
         processes: the block that ends its processes.
         folder: gets the databases and the logs; must not hold another stack's.
-        stock: what is delivered to the inventory first, by SKU.
+        stock: what is delivered to the inventory first, by SKU, unless it is there.
         origin: the deployment's name, a part of every key.
         workers: how many worker processes.
         ui: whether Temporal serves its web UI.
+        standing: of the stack that this folder held before; a new one by default.
+        faults: whether the workers reach the inventory through the proxy.
 
     Raises:
         ProcessError: a part did not start.
     """
-    stack = Stack(processes, folder, origin=origin, ui=ui)
+    stack = Stack(processes, folder, origin=origin, ui=ui, standing=standing or Standing(), faults=faults)
     try:
-        async with stack.proxy:
+        async with stack.proxy if faults else nullcontext():
             await stack.start(stock, workers=workers)
             yield stack
     finally:

@@ -251,6 +251,7 @@ class Attempt:
         number: 1, 2, ...: attempts count real sends.
         not_after: what this attempt's request carries as Effect-Not-After.
         seen: None while nobody has heard an answer.
+        task_token: as in the mark.
     """
 
     attempt_id: str
@@ -259,6 +260,7 @@ class Attempt:
     marked_at: datetime
     worker: dict[str, str | int]
     seen: Seen | None = None
+    task_token: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

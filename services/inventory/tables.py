@@ -13,6 +13,7 @@ A tenant's rows are reached through the tenant in every primary key: there is no
 import sqlalchemy as sa
 
 from services.database import UtcDateTime
+from services.privileges import may
 
 METADATA = sa.MetaData(
     naming_convention={
@@ -33,6 +34,7 @@ COUNTERS = sa.Table(
     sa.Column("tenant", sa.Text, primary_key=True),
     sa.Column("last_sequence", sa.BigInteger, nullable=False),
     sa.Column("last_reservation", sa.BigInteger, nullable=False),
+    info=may("SELECT", "INSERT", "UPDATE"),
 )
 
 RECEIPTS = sa.Table(
@@ -96,6 +98,7 @@ STOCK = sa.Table(
     sa.Column("version", sa.BigInteger, nullable=False),
     sa.CheckConstraint("received >= 0 AND available >= 0 AND held >= 0 AND consumed >= 0", name="not_negative"),
     sa.CheckConstraint(_BALANCED, name="balanced"),
+    info=may("SELECT", "INSERT", "UPDATE"),
 )
 
 RESERVATIONS = sa.Table(
@@ -119,6 +122,7 @@ RESERVATIONS = sa.Table(
     sa.UniqueConstraint("tenant", "reserved_by"),
     sa.CheckConstraint("state IN ('consumed', 'released')", name="state"),
     sa.CheckConstraint("(released_by IS NULL) = (state = 'consumed')", name="released_by"),
+    info=may("SELECT", "INSERT", "UPDATE"),
 )
 
 RESERVATION_LINES = sa.Table(

@@ -1,4 +1,4 @@
-"""The fold: what a key's row of `effects` must be, computed from its entries and nothing else.
+"""The fold: what a key's rows of `effects` and `decisions` must be, computed from its entries and nothing else.
 
 - Pure: the store writes row and entries together in one transaction, and this computes the one from the other by the
   same rules, in its own code.
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from services.effects.keys import derive_key
 from services.effects.states import MOVES, TERMINAL, EffectState
 from services.journal.rows import entry_digest, text
 
@@ -56,8 +57,11 @@ class WrittenEntry:
 
     @property
     def intact(self) -> bool:
-        """Whether the digest is that of the rest."""
-        return self.digest == entry_digest(self.key, self.kind, self.body, self.recorded_at, self.recorded_by)
+        """Whether the digest is that of the rest; what no build could have written is not."""
+        try:
+            return self.digest == entry_digest(self.key, self.kind, self.body, self.recorded_at, self.recorded_by)
+        except (AttributeError, TypeError, ValueError):
+            return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,11 +98,44 @@ def fold(entries: Sequence[WrittenEntry]) -> dict[str, Any] | None:
                 raise OutOfOrder(f"entry {entry.id} is of kind {entry.kind} without an earlier intent")
             else:
                 _apply(row, entry, body)
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
             if isinstance(error, Unfoldable):
                 raise
             raise Unfoldable(f"the body of entry {entry.id} ({entry.kind}) cannot be read") from None
     return row
+
+
+def decided(entries: Sequence[WrittenEntry]) -> dict[str, Any] | None:
+    """The row of `decisions` that a key's entries tell of, by column; None where they tell of none.
+
+    Raises:
+        Unfoldable: the body cannot be read, or tells of another key's decision.
+    """
+    entry = next((entry for entry in entries if entry.kind == "decision"), None)
+    if entry is None:
+        return None
+    try:
+        body = json.loads(entry.body)
+        name = {column: body[column] for column in ("origin", "scope", "name", "generation")}
+        if derive_key(**name) == entry.key:
+            return name | {
+                "decided_at": datetime.fromisoformat(body["decided_at"]),
+                "body": text(body["why"]),
+                "recorded_at": entry.recorded_at,
+                "recorded_by": entry.recorded_by,
+            }
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError):
+        raise Unfoldable(f"the body of entry {entry.id} ({entry.kind}) cannot be read") from None
+    raise Unfoldable(f"entry {entry.id} tells of the decision of another key")
+
+
+def differences(row: Mapping[str, Any], folded: Mapping[str, Any]) -> str:
+    """In what a stored row is not the one that it should be, for people; empty where it is."""
+    return "; ".join(
+        f"{name} is {row.get(name)!s:.60} and should be {value!s:.60}"
+        for name, value in folded.items()
+        if row.get(name) != value
+    )
 
 
 def _born(entry: WrittenEntry, body: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 The methods block: call them from a thread.
 """
 
+import json
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any
@@ -55,6 +56,14 @@ class JournalReads:
         statement = sa.select(ENTRIES).where(ENTRIES.c.id > after_id).order_by(ENTRIES.c.id).limit(limit)
         with reading(self._engine) as connection:
             return tuple(rows.entry(row) for row in connection.execute(statement).mappings())
+
+    def marking_workers(self, *, after_id: int, limit: int = 1000) -> tuple[list[dict[str, str | int]], int]:
+        """Whose attempts were marked in the newest entries after one, and the newest entry's id."""
+        newest = sa.select(ENTRIES.c.id, ENTRIES.c.kind, ENTRIES.c.body).where(ENTRIES.c.id > after_id)
+        with reading(self._engine) as connection:
+            found = connection.execute(newest.order_by(ENTRIES.c.id.desc()).limit(limit)).all()
+        workers = [json.loads(body)["worker"] for _, kind, body in found if kind == "attempt"]
+        return workers, found[0].id if found else after_id
 
     def effects(
         self,
@@ -215,5 +224,6 @@ def _marks(entries: tuple[Entry, ...]) -> Iterator[Attempt]:
                 not_after=datetime.fromisoformat(body["not_after"]),
                 marked_at=entry.recorded_at,
                 worker=body["worker"],
+                task_token=body["task_token"],
                 seen=seen.get(body["attempt_id"]),
             )

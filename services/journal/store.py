@@ -260,7 +260,12 @@ class Journal(JournalReads):
         latest = not_after if row.attempts == 0 else max(not_after, row.deadline)
         row = self._update(connection, row, {"attempts": number, "last_not_after": latest})
         attempt = Attempt(
-            attempt_id=mark.attempt_id, number=number, not_after=not_after, marked_at=now, worker=mark.worker
+            attempt_id=mark.attempt_id,
+            number=number,
+            not_after=not_after,
+            marked_at=now,
+            worker=mark.worker,
+            task_token=mark.task_token,
         )
         return Begun(row=row, attempt=attempt)
 

@@ -1,12 +1,14 @@
 """The journal's tables, for SQLite and PostgreSQL alike.
 
-- `entries` and `decisions` are append-only: triggers refuse UPDATE, DELETE and REPLACE (see the migration).
+- `entries`, `decisions` and `seals` are append-only: triggers refuse UPDATE, DELETE and REPLACE (see the migrations).
 - A row of `effects` is the fold of its key's entries; both change in one transaction.
+- A worker's role on PostgreSQL may append everywhere, update `effects`, and nothing else (`services.privileges`).
 """
 
 import sqlalchemy as sa
 
 from services.database import UtcDateTime
+from services.privileges import may
 
 METADATA = sa.MetaData(
     naming_convention={
@@ -23,6 +25,7 @@ JOURNAL = sa.Table(
     METADATA,
     sa.Column("id", sa.String(32), primary_key=True),
     sa.Column("created_at", UtcDateTime, nullable=False),
+    info=may("SELECT"),
 )
 
 # The first one wins, by its primary key.
@@ -76,6 +79,7 @@ EFFECTS = sa.Table(
     sa.CheckConstraint(
         "(settled_at IS NOT NULL) = (state IN ('committed', 'rejected', 'voided'))", name="settled_when_terminal"
     ),
+    info=may("SELECT", "INSERT", "UPDATE"),
 )
 # What is unsettled is found in the same time whatever the journal's size.
 sa.Index(
@@ -102,4 +106,19 @@ ENTRIES = sa.Table(
     ),
     sa.Index("ix_entries_key_id", "key", "id"),
     sqlite_autoincrement=True,  # an id is never used twice, not even after the newest entry was cut off
+)
+
+# Digests that chain the entries, in the order of their ids; written and read by services.journal.seals.
+SEALS = sa.Table(
+    "seals",
+    METADATA,
+    sa.Column("number", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True, autoincrement=False),
+    sa.Column("upto_id", sa.BigInteger, nullable=False),  # the last entry it covers
+    sa.Column("count", sa.Integer, nullable=False),  # of the entries it covers: ids may have gaps
+    sa.Column("previous", sa.String(64), nullable=False),  # the digest of the seal before it; empty in the first
+    sa.Column("leaves", sa.LargeBinary, nullable=False),  # of each entry its id, 8 bytes, and its digest, 32 bytes
+    sa.Column("sealed_at", UtcDateTime, nullable=False),
+    sa.Column("sealed_by", sa.Text, nullable=False),
+    sa.Column("digest", sa.String(64), nullable=False),
+    sa.CheckConstraint("number >= 1", name="number"),
 )

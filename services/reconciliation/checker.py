@@ -16,7 +16,7 @@ from services.effects.records import EffectRow, Receipt
 from services.effects.settle import mismatch
 from services.effects.states import EffectState
 from services.journal import rows
-from services.journal.fold import OutOfOrder, Snapshot, Unfoldable, WrittenEntry, fold
+from services.journal.fold import OutOfOrder, Snapshot, Unfoldable, WrittenEntry, differences, fold
 from services.reconciliation.findings import Finding, Report, Rule
 from services.reconciliation.ledger import JOURNAL_HAS_NO_PART, check_ledger
 from services.reconciliation.provider_half import ProviderHalf
@@ -152,13 +152,9 @@ def _journal(snapshot: Snapshot) -> Iterator[Finding]:
         elif row is not None and folded is None:
             yield _of_journal(Rule.ENTRY_ORDER, key, "there is a row, and no entry of an intent")
         elif row is not None and folded is not None:
-            other = [
-                f"{name} is {row.get(name)!s:.60} and should be {value!s:.60}"
-                for name, value in folded.items()
-                if row.get(name) != value
-            ]
+            other = differences(row, folded)
             if other:
-                yield _of_journal(Rule.FOLD, key, "; ".join(other))
+                yield _of_journal(Rule.FOLD, key, other)
 
 
 def _standing_twice(journal: Iterable[EffectRow]) -> Iterator[Finding]:

@@ -41,6 +41,11 @@ async def recover(
     return observed, answer
 
 
+def unheard(attempts: tuple[Attempt, ...]) -> Attempt | None:
+    """The newest attempt, if nobody has heard an answer to it."""
+    return attempts[-1] if attempts and attempts[-1].seen is None else None
+
+
 def owned(
     attempts: tuple[Attempt, ...],
     *,
@@ -52,9 +57,9 @@ def owned(
 
     Ownership is politeness, and lasts seconds whatever the clocks say: safety comes from the unique key and void.
     """
-    if not attempts or attempts[-1].seen is not None:
+    newest = unheard(attempts)
+    if newest is None:
         return False
-    newest = attempts[-1]
     owned_for = send_deadline + OWNERSHIP_SLACK
     # A mark from the future is another clock's, or one from before this clock was put back: it says nothing of now.
     fresh = abs(now - newest.marked_at) < owned_for

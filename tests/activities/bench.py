@@ -118,7 +118,9 @@ class Bench:
     def pending(self, intent: Intent, *, marks: int = 1) -> EffectRow:
         """What a worker leaves that died between its mark and its first byte."""
         for number in range(marks):
-            mark = Mark(attempt_id=f"dead-{intent.key}-{number}", task_token="", worker=dict(self.worker))
+            mark = Mark(
+                attempt_id=f"dead-{intent.key}-{number}", task_token=f"token-{number}", worker=dict(self.worker)
+            )
             begun = self.journal.begin(intent, mark) if number == 0 else self.journal.mark(intent, mark)
             assert begun.attempt is not None
         return self.row(intent)

@@ -1,5 +1,6 @@
 """An author's workflows, for the properties that one incident does not show."""
 
+import asyncio
 from dataclasses import dataclass
 
 from temporalio import workflow
@@ -41,6 +42,18 @@ class OrderOfTheNextBuild(EffectWorkflow):
         self.act_for(origin=order.origin, scope=order.scope)
         before = [await self.perform(reserve("reserve-inspection-spare", {SKU: 1}))]
         return before + [await self.perform(reserve(name, {SKU: quantity})) for name, quantity in order.wanted]
+
+
+@workflow.defn(name="OrderAtOnce")
+class OrderAtOnce(EffectWorkflow):
+    """Reserves everything at the same time."""
+
+    @workflow.run
+    async def run(self, order: OrderInput) -> list[Outcome]:
+        """Every outcome, in order."""
+        self.act_for(origin=order.origin, scope=order.scope)
+        wanted = (self.perform(reserve(name, {SKU: quantity})) for name, quantity in order.wanted)
+        return list(await asyncio.gather(*wanted))
 
 
 @workflow.defn(name="FailingOrder")

@@ -33,7 +33,7 @@ def test_up_down_and_up_again(url: str) -> None:
     """Nothing is left over, and what is made again is a new journal."""
     ids = []
     for _ in range(2):
-        assert migrate("journal", url) == "journal_0001"
+        assert migrate("journal", url) == "journal_0002"
         engine = open_engine(url)
         check_schema("journal", engine)
         ids.append(Journal(engine, recorded_by="test").journal_id())
@@ -47,7 +47,7 @@ def test_migrating_twice_changes_nothing(url: str) -> None:
     """The journal's identity is written once."""
     ids = []
     for _ in range(2):
-        assert migrate("journal", url) == "journal_0001"
+        assert migrate("journal", url) == "journal_0002"
         engine = open_engine(url)
         ids.append(Journal(engine, recorded_by="test").journal_id())
         engine.dispose()
@@ -69,7 +69,7 @@ def test_a_revision_that_does_not_exist_changes_nothing(url: str) -> None:
     migrate("journal", url)
     with pytest.raises(DatabaseError, match="Nothing was changed"):
         migrate("journal", url, "journal_9999")
-    assert _tables(url) == {"alembic_version", "journal", "decisions", "effects", "entries"}
+    assert _tables(url) == {"alembic_version", "journal", "decisions", "effects", "entries", "seals"}
 
 
 def test_two_processes_that_migrate_at_once_both_find_it_done(url: str) -> None:
@@ -80,4 +80,4 @@ def test_two_processes_that_migrate_at_once_both_find_it_done(url: str) -> None:
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as other,
     ):
         told = [child.communicate() for child in (one, other)]
-    assert told == [("journal_0001\n", "")] * 2
+    assert told == [("journal_0002\n", "")] * 2

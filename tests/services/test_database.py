@@ -3,6 +3,8 @@
 import contextlib
 import os
 import sqlite3
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta, timezone
@@ -13,9 +15,11 @@ import sqlalchemy as sa
 
 from services import database
 from services.database import (
+    HEADS,
     DatabaseError,
     DatabaseUnreachable,
     SchemaMismatch,
+    Section,
     UtcDateTime,
     check_schema,
     insert_once,
@@ -23,6 +27,7 @@ from services.database import (
     open_engine,
     parse_url,
     reading,
+    revisions,
     writing,
 )
 
@@ -299,3 +304,21 @@ def test_a_schema_that_is_ahead_or_anothers_is_neither_used_nor_changed(file: Pa
         migrate("journal", url, "base")
     assert "entries" in sa.inspect(engine).get_table_names()
     engine.dispose()
+
+
+@pytest.mark.parametrize("section", HEADS)
+def test_the_newest_revision_is_known_without_asking_alembic(section: Section) -> None:
+    """A new migration is named in HEADS, or no process starts."""
+    assert HEADS[section] == revisions(section)[0]
+
+
+def test_a_store_at_its_newest_revision_is_checked_without_importing_alembic(tmp_path: Path) -> None:
+    """A third of a second of each worker's start, and so of each recovery without a standby."""
+    url = f"sqlite:///{tmp_path / 'journal.db'}"
+    migrate("journal", url)
+    check = (
+        "import sys; from services.database import check_schema, open_engine; "
+        f"check_schema('journal', open_engine({url!r})); print('alembic' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "False\n"

@@ -5,13 +5,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from temporalio.api.enums.v1 import IndexedValueType
+from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest
 
 from activities.contracts import Swept
 from services import temporal as module
+from services import worker
+from services.database import migrate
 from services.drill.processes import Processes, TemporalServer
 from services.drill.stack import running_stack
 from services.effects.records import Mark
-from services.temporal import NotSetUp, TemporalUnreachable, connect, sweep_now
+from services.settings import WorkerSettings
+from services.temporal import NotSetUp, TemporalUnreachable, add_search_attributes, connect, sweep_now
 from tests.services.drill.intents import intent
 
 TONIC = (
@@ -66,6 +71,42 @@ async def test_a_namespace_that_is_not_there_is_said_at_once(
     with pytest.raises(NotSetUp, match="has no namespace nope") as caught:
         await connect()
     assert "temporal operator namespace create --namespace nope" in str(caught.value)
+
+
+@pytest.mark.temporal
+async def test_a_worker_does_not_start_before_the_search_attributes_are_there_and_of_our_types(
+    processes: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server takes the same name with another type in silence, and what is pending would not be found."""
+    server = TemporalServer(processes, database=tmp_path / "temporal.db", log=tmp_path / "temporal.log")
+    await server.start()
+    monkeypatch.setenv("TEMPORAL_ADDRESS", server.address)
+    client = await connect()
+    journal = f"sqlite:///{tmp_path / 'journal.db'}"
+    await asyncio.to_thread(migrate, "journal", journal)
+    mine = {
+        "ORIGIN": "drill",
+        "JOURNAL_DATABASE_URL": journal,
+        "INVENTORY_URL": "http://nobody",
+        "INVENTORY_TOKEN": "t",
+    }
+    for name, value in mine.items():
+        monkeypatch.setenv(f"COUNTERFOIL_{name}", value)
+
+    async def starts() -> None:
+        await worker.run(
+            WorkerSettings.read(), client, asyncio.Event(), started=lambda: pytest.fail("it has started to work")
+        )
+
+    with pytest.raises(NotSetUp, match=r"lacks the search attributes EffectKey, .*counterfoil setup"):
+        await starts()
+    other = {"UnknownSince": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD}
+    await client.operator_service.add_search_attributes(
+        AddSearchAttributesRequest(namespace=client.namespace, search_attributes=other)
+    )
+    for refused in (starts(), add_search_attributes(client)):
+        with pytest.raises(NotSetUp, match="UnknownSince of namespace default have another type"):
+            await refused
 
 
 @pytest.mark.temporal

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,21 @@ def test_recorded_histories_replay_in_a_process_of_its_own(seed: str) -> None:
         check=False, timeout=60,
     )  # fmt: skip
     assert (ran.returncode, ran.stdout) == (0, f"{len(HISTORIES)} replayed\n"), ran.stderr
+
+
+@pytest.mark.parametrize("path", HISTORIES, ids=lambda path: path.stem)
+def test_every_activity_and_timer_of_a_history_says_in_words_what_it_is(path: Path) -> None:
+    """A summary stands beside each in the UI."""
+    events = json.loads(path.read_text())["events"]
+    kinds = {"EVENT_TYPE_ACTIVITY_TASK_SCHEDULED", "EVENT_TYPE_TIMER_STARTED"}
+    assert all(event["userMetadata"]["summary"]["data"] for event in events if event["eventType"] in kinds)
+
+
+def test_journal_and_surfaces_add_no_task() -> None:
+    """One workflow task to begin with and one for each answer: what is shown goes with those that there are anyway."""
+    events = Counter(event["eventType"] for event in recorded()["INC-plain"]["events"])
+    assert events["EVENT_TYPE_ACTIVITY_TASK_SCHEDULED"] == 2
+    assert events["EVENT_TYPE_WORKFLOW_TASK_COMPLETED"] == 3
 
 
 async def test_a_history_that_this_build_would_not_write_is_noticed() -> None:

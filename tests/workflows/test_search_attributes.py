@@ -51,10 +51,17 @@ def test_keys_of_any_length_fit(keys: list[str]) -> None:
     assert len(json.dumps(kept)) <= search_attributes.KEY_BYTES
 
 
-@given(st.text(st.characters(codec="utf-8"), max_size=4000))
-def test_a_memo_of_any_text_fits(text: str) -> None:
-    """Counted as it is written: JSON spells what is not ASCII in six bytes or twelve."""
-    kept = search_attributes.fitting_text(text)
-    assert text.startswith(kept)
-    assert len(json.dumps(kept)) <= search_attributes.MEMO_BYTES
-    assert kept == text or len(json.dumps(kept)) > search_attributes.MEMO_BYTES - 6000
+@given(st.lists(st.text(st.characters(codec="utf-8"), min_size=1, max_size=300), max_size=60))
+def test_a_memo_of_any_lines_fits_and_says_how_many_are_left_out(lines: list[str]) -> None:
+    """Whole lines, the first ones, as many as go in."""
+    text = search_attributes.fitting_lines(lines)
+    assert len(json.dumps(text)) <= search_attributes.MEMO_BYTES
+    if text != "\n".join(lines):
+        kept = next(number for number in range(len(lines)) if text == _cut(lines, number))
+        more = _cut(lines, kept + 1)
+        assert len(json.dumps(more)) > search_attributes.MEMO_BYTES or kept == search_attributes.MEMO_LINES
+
+
+def _cut(lines: list[str], kept: int) -> str:
+    left_out = len(lines) - kept
+    return "\n".join([*lines[:kept], f"- and {left_out} more, in the query `pending`"] if left_out else lines)

@@ -44,6 +44,9 @@ def test_the_demo_does_what_it_says(tmp_path: Path) -> None:
     assert document["effects"] == 85
     assert document["attempts"] >= document["effects"] + document["delayed_requests"]
     assert document["kills"] == len(document["kill_proofs"]) == 7
+    assert document["temporal_kills"] == len(document["temporal_kill_proofs"]) == 1
+    assert document["temporal_kill_proofs"][0]["receipts"] == document["temporal_kill_proofs"][0]["pending"] > 0
+    assert document["temporal_kill_to_settled_seconds"] > 0
     assert (document["lost_responses"], document["delayed_requests"]) == (12, 4)
     assert document["matched_by_receipt"] >= 5
     assert document["rejected"] == 4

@@ -1,10 +1,14 @@
 """`counterfoil migrate`: which database, and what is said when it cannot be used."""
 
 import json
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from psycopg import sql
 
+from tests.postgres import Databases
 from tests.services.cli.conftest import Run
 
 STORES = ["journal", "inventory"]
@@ -57,3 +61,44 @@ def test_a_migration_may_be_repeated_and_says_the_revision(counterfoil: Run, sto
     assert (first.returncode, again.returncode) == (0, 0)
     assert json.loads(first.stdout) == json.loads(again.stdout)
     assert json.loads(first.stdout)["revision"].startswith(f"{store}_")
+
+
+@pytest.fixture
+def role(postgres: Databases) -> Iterator[str]:
+    """A role that exists and may do nothing yet; its grants go with the databases of the test."""
+    name = f"counterfoil_test_{os.getpid()}_migrate"
+    with postgres.connect() as connection:
+        connection.execute(sql.SQL("CREATE ROLE {} LOGIN").format(sql.Identifier(name)))
+        yield name
+        connection.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(name)))
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_a_migration_grants_a_process_what_it_needs(
+    counterfoil: Run, store: str, role: str, postgres: Databases
+) -> None:
+    """In one command, which may be repeated and says what was granted."""
+    url = postgres.empty()
+    variable = {f"COUNTERFOIL_{store.upper()}_DATABASE_URL": url}
+    first = counterfoil("migrate", store, "--grant-to", role, "--json", **variable)
+    again = counterfoil("migrate", store, "--grant-to", role, "--json", **variable)
+    assert (first.returncode, again.returncode) == (0, 0)
+    document = json.loads(first.stdout)
+    assert document == json.loads(again.stdout)
+    assert document["granted_to"] == role
+    assert document["granted"]["alembic_version"] == ["SELECT"]
+    with postgres.connect(url) as connection:
+        connection.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(role)))
+        connection.execute("SELECT version_num FROM alembic_version")
+    postgres.drop(url)
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_a_grant_that_cannot_be_is_refused_before_the_migration(counterfoil: Run, store: str, tmp_path: Path) -> None:
+    """SQLite has no roles, and an older revision no grants of this build's."""
+    variable = {f"COUNTERFOIL_{store.upper()}_DATABASE_URL": f"sqlite:///{tmp_path}/store.db"}
+    done = counterfoil("migrate", store, "--grant-to", "worker", "--json", **variable)
+    assert done.returncode == 2
+    assert "has no roles" in json.loads(done.stdout)["error"]["message"]
+    assert counterfoil("migrate", store, "base", "--grant-to", "worker", **variable).returncode == 2
+    assert list(tmp_path.iterdir()) == []

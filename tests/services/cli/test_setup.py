@@ -2,10 +2,12 @@
 
 import asyncio
 import json
+from pathlib import Path
 
 import pytest
 from temporalio.service import RPCError, RPCStatusCode
 
+from services.drill.processes import Processes, TemporalServer, free_port
 from services.drill.stack import Stack
 from services.temporal import schedule_id
 from tests.services.cli.conftest import COUNTERFOIL, Ask
@@ -19,7 +21,9 @@ async def test_repeated_it_leaves_what_is_there(deployment: Stack, ask: Ask) -> 
     """The marker has one key, attributes and Schedule are compared."""
     done = await ask("setup", "--json")
     assert done.returncode == 0
-    assert json.loads(done.stdout) == {
+    said = json.loads(done.stdout)
+    assert [set(saved) for saved in said.pop("saved_queries")] == [{"title", "query", "url"}] * 4
+    assert said == {
         "origin": "workshop",
         "search_attributes_added": [],
         "schedule": "reconciliation-workshop",
@@ -27,6 +31,23 @@ async def test_repeated_it_leaves_what_is_there(deployment: Stack, ask: Ask) -> 
         "tenant_marked": False,
     }
     assert (await deployment.get("/v1/stock/ORIGIN-workshop"))["received"] == 1
+
+
+async def test_it_ends_with_the_saved_queries_as_links_into_the_ui_that_is_named(ask: Ask) -> None:
+    """By option, else by setting, else where a dev server has it."""
+    named, configured, default = [
+        (await ask("setup", *words, **settings)).stdout
+        for words, settings in (
+            (["--ui-url", "https://ui.example/"], {"COUNTERFOIL_TEMPORAL_UI_URL": "http://other"}),
+            ([], {"COUNTERFOIL_TEMPORAL_UI_URL": "http://other/"}),
+            ([], {}),
+        )
+    ]
+    path = "/namespaces/default/workflows?query=PendingEffects%20%3E%200%20AND%20ExecutionStatus%20%3D%20%27Running%27"
+    assert f"    https://ui.example{path}\n" in named
+    assert f"    http://other{path}\n" in configured
+    assert f"    http://localhost:8233{path}\n" in default
+    assert "    PendingEffects > 0 AND ExecutionStatus = 'Running'\n" in default
 
 
 async def test_another_origins_tenant_is_refused_and_nothing_is_made(deployment: Stack, ask: Ask) -> None:
@@ -60,3 +81,26 @@ async def test_an_inventory_that_just_starts_is_waited_for(deployment: Stack) ->
     await deployment.proxy.up()
     assert said.decode() == f"Waiting up to 10 s for the inventory at {deployment.proxy.url}.\n"
     assert await process.wait() == 0
+
+
+async def test_a_temporal_that_just_starts_is_waited_for(deployment: Stack, tmp_path: Path) -> None:
+    """A deployment starts everything at once; what it cannot name as a dependency, setup waits for."""
+    with Processes() as processes:
+        temporal = TemporalServer(processes, database=tmp_path / "temporal.db", log=tmp_path / "temporal.log")
+        process = await asyncio.create_subprocess_exec(
+            COUNTERFOIL, "setup", "--wait-seconds", "60",
+            env=deployment.environment() | {"TEMPORAL_ADDRESS": temporal.address},
+            stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        assert process.stderr is not None
+        assert (await process.stderr.readline()).decode() == f"Waiting up to 60 s for Temporal at {temporal.address}.\n"
+        await temporal.start()
+        assert await process.wait() == 0
+
+
+async def test_a_temporal_that_stays_away_is_named(ask: Ask) -> None:
+    """After the wait; the same command works later."""
+    address = f"127.0.0.1:{free_port()}"
+    done = await ask("setup", "--json", "--wait-seconds", "0", TEMPORAL_ADDRESS=address)
+    error = json.loads(done.stdout)["error"]
+    assert (done.returncode, error["kind"], error["where"]) == (3, "unreachable", address)

@@ -13,10 +13,12 @@ from services.drill.report import (
     Planned,
     Report,
     Story,
+    TemporalKill,
     kill_line,
     matched_by_receipt,
     report,
     tell_story,
+    temporal_kill_lines,
     totals,
     verdict,
 )
@@ -48,11 +50,13 @@ STORY = Story(
     units_after_rewind=8,
     attempts=1,
 )
-PLANNED = Planned(incidents=3, kills=1, lost_responses=1, delayed_requests=1, rejected=1)
+PLANNED = Planned(incidents=3, kills=1, temporal_kills=1, lost_responses=1, delayed_requests=1, rejected=1)
 KILL = Kill(key=STORY.key, pid=4_194_304, receipt_id="receipt-999", journal_state="pending", settled_seconds=1.25)
+TEMPORAL_KILL = TemporalKill(pid=4_194_303, pending=6, receipts=6, answers_seconds=0.61, settled_seconds=12.87)
 HAPPENED = Happened(
     ended=3,
     kills=(KILL,),
+    temporal_kills=(TEMPORAL_KILL,),
     lost_responses=1,
     delayed_requests=1,
     late_packets={"cf1-delayed": 201},
@@ -143,6 +147,10 @@ def test_each_number_is_counted_from_what_is_on_record() -> None:
             "settled_seconds": 1.25,
         }
     ]
+    assert (document["temporal_kills"], document["temporal_kill_to_settled_seconds"]) == (1, 12.87)
+    assert document["temporal_kill_proofs"] == [
+        {"pid": 4_194_303, "pending": 6, "receipts": 6, "answers_seconds": 0.61, "settled_seconds": 12.87}
+    ]
     assert (document["passed"], document["failures"]) == (True, [])
 
 
@@ -180,6 +188,9 @@ def test_the_median_is_over_all_kills() -> None:
     [
         replace(HAPPENED, ended=2),
         replace(HAPPENED, kills=()),
+        replace(HAPPENED, temporal_kills=()),
+        replace(HAPPENED, temporal_kills=(replace(TEMPORAL_KILL, pending=0, receipts=0),)),
+        replace(HAPPENED, temporal_kills=(replace(TEMPORAL_KILL, receipts=5),)),
         replace(HAPPENED, lost_responses=0),
         replace(HAPPENED, delayed_requests=0),
         replace(HAPPENED, kills=(replace(KILL, receipt_id=""),)),
@@ -237,7 +248,7 @@ def test_a_story_that_went_otherwise_fails_the_run(change: dict[str, Any]) -> No
 
 def test_what_people_read_fits_80_columns_and_holds_the_numbers() -> None:
     """With the longest pid and a long receipt."""
-    lines = [KILL_HEADER, kill_line(KILL), *tell_story(STORY), *verdict(count())]
+    lines = [KILL_HEADER, kill_line(KILL), *temporal_kill_lines(TEMPORAL_KILL), *tell_story(STORY), *verdict(count())]
     lines += [f"{text}  {number}" for text, number in totals(count())]
     assert max(len(line) for line in lines) <= 80
     assert kill_line(KILL).split() == ["4194304", STORY.key, "receipt-999", "pending", "1.25", "s"]

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from services.database import migrate, open_engine
 from services.journal.store import Journal
+from tests.postgres import Databases
 from tests.services.effects.halves import DECIDED_AT
 
 
@@ -42,6 +43,23 @@ def journal_file(empty_journal: Path, tmp_path: Path) -> Path:
 def engine(journal_file: Path) -> Iterator[sa.Engine]:
     """This test's engine."""
     engine = open_engine(f"sqlite:///{journal_file}")
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def either_url(request: pytest.FixtureRequest) -> str:
+    """This test's journal on SQLite, and in another test on PostgreSQL."""
+    if request.param == "sqlite":
+        return f"sqlite:///{request.getfixturevalue('journal_file')}"
+    databases: Databases = request.getfixturevalue("postgres")
+    return databases.migrated("journal")
+
+
+@pytest.fixture
+def either(either_url: str) -> Iterator[sa.Engine]:
+    """An engine on `either_url`."""
+    engine = open_engine(either_url)
     yield engine
     engine.dispose()
 

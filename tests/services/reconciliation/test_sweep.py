@@ -40,10 +40,10 @@ async def swept(bench: Bench, limit: int = 100) -> dict[str, int]:
     counts: Counter[str] = Counter()
     after_key: str | None = ""
     while after_key is not None:
-        page, settled, after_key = await sweep_of(bench).page(after_key=after_key, limit=limit)
-        assert Swept(**page).looked_at == sum(page.values()) - page["looked_at"]
-        assert all(row.state.terminal for row in settled)
-        counts += Counter(page)
+        page = await sweep_of(bench).page(after_key=after_key, limit=limit)
+        assert Swept(**page.counts).looked_at == sum(page.counts.values()) - page.counts["looked_at"]
+        counts += Counter(page.counts)
+        after_key = page.next_after
     return dict(counts)
 
 
@@ -78,6 +78,25 @@ async def test_what_a_provably_dead_worker_marked_is_matched_at_once(
     assert await swept(bench) == {"looked_at": 1, "matched": 1}
     assert bench.state(intent) is EffectState.COMMITTED
     assert bench.caller.available() == 8
+
+
+async def test_only_an_attempt_that_was_under_way_when_its_worker_died_is_a_dead_one(
+    bench: Bench, dead_worker: dict[str, str | int]
+) -> None:
+    """By the token in its mark; neither a living worker's, nor another host's, nor one that was answered."""
+    others = {"living": asdict(identity()), "elsewhere": dead_worker | {"host": "elsewhere"}}
+    for name, worker in others.items():
+        bench.worker = worker
+        bench.pending(intent_now(scope=f"INC-{name}"))
+    bench.worker = dead_worker
+    dead, heard = intent_now(scope="INC-dead"), intent_now(scope="INC-heard")
+    bench.pending(dead)
+    bench.between.sends.append(instead(Seen.NOT_SENT))
+    await asyncio.gather(bench.attempt(heard), return_exceptions=True)
+    bench.later(LONG_AGO)
+    page = await sweep_of(bench).page(after_key="", limit=10)
+    assert page.counts == {"looked_at": 4, "waiting": 4}
+    assert {swept.row.key: swept.dead.task_token for swept in page.rows if swept.dead} == {dead.key: "token-0"}
 
 
 async def test_each_kind_of_row_ends_where_it_belongs(bench: Bench) -> None:
@@ -120,8 +139,9 @@ async def test_pages_go_by_key_and_miss_nothing(bench: Bench) -> None:
         bench.journal.give_up(intent, why="cancelled")
     after_key: str | None = ""
     while after_key is not None:
-        _, settled, after_key = await sweep_of(bench).page(after_key=after_key, limit=3)
-        seen += [row.key for row in settled]
+        page = await sweep_of(bench).page(after_key=after_key, limit=3)
+        seen += [swept.row.key for swept in page.rows if swept.row.state.terminal]
+        after_key = page.next_after
     assert seen == [intent.key for intent in all_of_them]
 
 
@@ -143,5 +163,6 @@ async def test_two_sweeps_at_once_settle_each_effect_once(bench: Bench) -> None:
 
 async def test_an_empty_page_is_the_last_one(bench: Bench) -> None:
     """Nothing unsettled: nothing is asked."""
-    assert await sweep_of(bench).page(after_key="", limit=10) == ({"looked_at": 0}, [], None)
+    page = await sweep_of(bench).page(after_key="", limit=10)
+    assert (page.counts, page.next_after) == ({"looked_at": 0}, None)
     assert bench.wire.requests == []

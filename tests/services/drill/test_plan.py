@@ -4,7 +4,7 @@ import json
 from collections import Counter
 from pathlib import Path
 
-from services.drill.demo import ORIGIN, STORY_ID, WAVES, examples, key_of, plan
+from services.drill.plan import IN_FLIGHT, ORIGIN, STORY_ID, WAVES, examples, key_of, plan
 from services.effects.keys import derive_key
 from services.incidents import Approval
 
@@ -18,13 +18,16 @@ def test_the_examples_are_the_ones_that_are_shown() -> None:
     assert stock == json.loads((EXAMPLES / "stock.json").read_text())
 
 
-def test_every_incident_is_in_exactly_one_wave_but_the_story() -> None:
-    """In the order of the file."""
+def test_every_incident_has_exactly_one_place() -> None:
+    """A wave, in the order of the file, or the flight in which the Temporal server is killed, or the story."""
     incidents, stock = examples()
     what = plan(incidents, stock)
     assert len(what.waves) == WAVES
     started = [incident for wave in what.waves for incident in wave.incidents]
-    assert [*started, what.story] == [*(each for each in incidents if each.id != STORY_ID), what.story]
+    others = [*what.in_flight, what.story]
+    assert what.story.id == STORY_ID
+    assert started == [each for each in incidents if each not in others]
+    assert len(started) + len(others) == len(incidents)
     assert what.planned.incidents == len(incidents)
 
 
@@ -41,6 +44,11 @@ def test_every_fault_waits_for_an_effect_of_its_own_wave_that_commits_and_waits_
             assert all(line.quantity <= stock[line.sku] for line in by_key[key].effects[0].lines)
     assert set(armed.values()) == {1}
     assert key_of(what.story) not in armed
+    assert len(what.in_flight) == IN_FLIGHT
+    for incident in what.in_flight:
+        assert incident.approval is Approval.AUTO
+        assert [len(effect.lines) > 0 for effect in incident.effects] == [True]
+        assert all(line.quantity <= stock[line.sku] for line in incident.effects[0].lines)
 
 
 def test_the_plan_says_how_many_faults_there_are() -> None:

@@ -1,0 +1,68 @@
+"""What a database really holds, read without believing that this program wrote it.
+
+A time that is none, text that is not UTF-8 or a value of another type is handed on as it is, where the ordinary reading
+would raise in the middle: whoever looks for damage has to see it.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from services.database import UtcDateTime, reading
+
+_AT_ONCE = 1000
+
+
+@contextmanager
+def snapshot(engine: sa.Engine) -> Iterator[sa.Connection]:
+    """One moment of the database for as many statements as it takes, however long that is."""
+    with reading(engine) as connection:
+        if connection.dialect.name == "postgresql":  # by default each statement there sees a moment of its own
+            connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            connection.exec_driver_sql("SET LOCAL statement_timeout = 0")  # to sort a big journal takes its time
+            yield connection
+            return
+        driver: Any = connection.connection.driver_connection
+        driver.text_factory = lambda written: written.decode(errors="backslashreplace")
+        try:
+            yield connection
+        finally:
+            driver.text_factory = str
+
+
+def as_stored(table: sa.Table) -> sa.Select[Any]:
+    """All columns of a table, to be read with `stored`."""
+    return sa.select(*(_raw(column).label(column.name) for column in table.columns))
+
+
+def _raw(column: sa.Column[Any]) -> sa.ColumnElement[Any]:
+    # As text, because drivers refuse times that Python has none for (PostgreSQL's infinity).
+    if isinstance(column.type, UtcDateTime):
+        return sa.cast(column, sa.Text)
+    return sa.type_coerce(column, sa.types.NullType())
+
+
+def stored(
+    connection: sa.Connection, statement: sa.Select[Any], table: sa.Table, *, at_once: int = _AT_ONCE
+) -> Iterator[dict[str, Any]]:
+    """The rows of an `as_stored` statement by column, as a stream; times are times where they can be read."""
+    times = [column.name for column in table.columns if isinstance(column.type, UtcDateTime)]
+    for row in connection.execute(statement, execution_options={"yield_per": at_once}).mappings():
+        values = dict(row)
+        for name in times:
+            values[name] = _moment(values[name])
+        yield values
+
+
+def _moment(written: Any) -> Any:
+    try:
+        moment = datetime.fromisoformat(written)
+        if moment.tzinfo is not None:
+            return moment.astimezone(UTC)
+        # SQLite keeps text: the same moment in other words is not what was written.
+        return moment.replace(tzinfo=UTC) if moment.isoformat(" ", "microseconds") == written else written
+    except (TypeError, ValueError, OverflowError):
+        return written

@@ -1,0 +1,66 @@
+"""Who of this host's workers has died is known from their marks, and told once."""
+
+import asyncio
+import subprocess
+from dataclasses import asdict
+
+import pytest
+
+from services.process_identity import ProcessIdentity, identity, provably_dead
+from services.reconciliation.neighbours import Neighbours
+from tests.activities.bench import Bench, intent_now
+from tests.services.test_process_identity import child
+
+pytestmark = pytest.mark.linux
+
+
+def neighbours_of(bench: Bench) -> Neighbours:
+    """A worker's view of the others, its own marks among theirs."""
+    return Neighbours(
+        bench.journal,
+        host=identity().host,
+        provably_dead=lambda worker: provably_dead(ProcessIdentity(**worker)),  # type: ignore[arg-type]
+    )
+
+
+def marked(bench: Bench, who: ProcessIdentity, scope: str) -> None:
+    """A worker marks an attempt."""
+    bench.worker = asdict(who)
+    bench.pending(intent_now(scope=scope))
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    """SIGKILL."""
+    process.kill()
+    process.wait()
+
+
+async def test_a_worker_that_dies_is_told_once_whenever_it_was_that_it_marked(bench: Bench) -> None:
+    """Before we looked for the first time, between two looks, or just before its death."""
+    with child("input()") as (before, one), child("input()") as (between, two), child("input()") as (just, three):
+        marked(bench, identity(), "INC-ours")
+        marked(bench, one, "INC-before")
+        neighbours = neighbours_of(bench)
+        assert neighbours.newly_dead() == []
+        marked(bench, two, "INC-between")
+        assert neighbours.newly_dead() == []
+        await asyncio.to_thread(end, before)
+        assert neighbours.newly_dead() == [asdict(one)]
+        await asyncio.to_thread(end, between)
+        marked(bench, three, "INC-just")
+        await asyncio.to_thread(end, just)
+        told = neighbours.newly_dead()
+        assert sorted(worker["pid"] for worker in told) == sorted([two.pid, three.pid])
+        assert neighbours.newly_dead() == []
+
+
+async def test_of_another_host_and_another_build_nothing_is_ever_proven(bench: Bench) -> None:
+    """They are not even asked about."""
+    with child("input()") as (process, who):
+        bench.worker = asdict(who) | {"host": "elsewhere"}
+        bench.pending(intent_now(scope="INC-elsewhere"))
+        bench.worker = {"name": "of another build"}
+        bench.pending(intent_now(scope="INC-other-build"))
+        neighbours = neighbours_of(bench)
+        await asyncio.to_thread(end, process)
+        assert neighbours.newly_dead() == []
