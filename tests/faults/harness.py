@@ -51,6 +51,8 @@ from tests.faults.servers import COUNTERFOIL, LIMIT_SECONDS, Bench, Inventory, e
 from tests.faults.stores import Stores
 from workflows.incident import Incident, IncidentResult
 
+ROOT = Path(__file__).parents[2]
+
 _numbers = itertools.count(1)
 
 
@@ -88,25 +90,31 @@ class Case:
         finally:
             await provider.close()
 
-    async def worker(self) -> Child:
+    async def worker(self, *program: str, journal_url: str = "") -> Child:
         """A worker process, once it polls."""
-        child = self.start_worker()
+        child = self.start_worker(*program, journal_url=journal_url)
         await self.ready(child)
         return child
 
-    def start_worker(self) -> Child:
-        """A worker process that has just been started."""
+    def start_worker(self, *program: str, journal_url: str = "") -> Child:
+        """A worker process that has just been started.
+
+        Args:
+            program: by default this build's own.
+            journal_url: by default the case's.
+        """
         number = next(self._numbers)
         child = self.processes.start(
-            [COUNTERFOIL, "worker"],
+            program or [COUNTERFOIL, "worker"],
             name=f"Worker {number} of {self.origin}",
             log=self.folder / f"worker-{number}.log",
             env=environment(
                 TEMPORAL_ADDRESS=self.temporal_address,
                 COUNTERFOIL_ORIGIN=self.origin,
-                COUNTERFOIL_JOURNAL_DATABASE_URL=self.journal_url,
+                COUNTERFOIL_JOURNAL_DATABASE_URL=journal_url or self.journal_url,
                 COUNTERFOIL_INVENTORY_URL=self.proxy.url,
                 COUNTERFOIL_INVENTORY_TOKEN=self.token,
+                PYTHONPATH=str(ROOT),  # for the programs that are part of the tests
             ),
         )
         self.workers.append(child)
@@ -177,18 +185,21 @@ class Case:
         await add_search_attributes(self.client)
         await ensure_schedule(self.client, self.origin)
 
-    async def reset(self, *, to_last: bool = False, forget_updates: bool = False, number: int = 1) -> None:
-        """Reset an incident to its first workflow task, or to its last."""
+    async def reset(
+        self, *, to_last: bool = False, forget_updates: bool = False, number: int = 1, workflow_id: str = ""
+    ) -> None:
+        """Reset an incident, or another workflow, to its first workflow task, or to its last."""
+        handle = self.client.get_workflow_handle(workflow_id or self.scope(number))
         finished = [
             event.event_id
-            async for event in self.handle(number).fetch_history_events()
+            async for event in handle.fetch_history_events()
             if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
         ]
         exclude = [ResetReapplyExcludeType.RESET_REAPPLY_EXCLUDE_TYPE_UPDATE] if forget_updates else []
         await self.client.workflow_service.reset_workflow_execution(
             ResetWorkflowExecutionRequest(
                 namespace=self.client.namespace,
-                workflow_execution=WorkflowExecution(workflow_id=self.scope(number)),
+                workflow_execution=WorkflowExecution(workflow_id=handle.id),
                 reason="a fault test",
                 workflow_task_finish_event_id=finished[-1 if to_last else 0],
                 request_id=f"{self.origin}-{next(self._numbers)}",

@@ -30,6 +30,7 @@ class Inventory:
     def __init__(self, processes: Processes, folder: Path, database_url: str) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
+        self.database_url = database_url
         tokens = ",".join(f"tenant-{number}=token-{number}" for number in range(1, TENANTS + 1))
         self.child = processes.add(
             Child(

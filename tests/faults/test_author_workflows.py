@@ -5,48 +5,24 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError, WorkflowHandle
-from temporalio.common import RetryPolicy
+from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
 from services.drill.network_faults import DelayRequest, WithholdResponse
 from services.drill.processes import wait_until
-from services.effects.keys import derive_key
-from services.effects.records import Outcome
 from services.effects.states import EffectState
-from services.temporal import task_queue
 from tests.faults.books import NAME, STOCK, WANTED, Books, committed
 from tests.faults.harness import Case, reached, within
+from tests.faults.orders import Handle, key_of, order
 from tests.faults.servers import LIMIT_SECONDS
-from tests.faults.workflows import FailingOrder, Order, OrderInput, OrderOfTheNextBuild
-from workflows import policies
+from tests.faults.workflows import FailingOrder, Order, OrderOfTheNextBuild
 
 pytestmark = pytest.mark.temporal
 
 # A request that a test holds stays one attempt for so long: only an activity's start-to-close (12 s) is longer.
 HELD_SECONDS = 11.0
-
-Handle = WorkflowHandle[Any, list[Outcome]]
-
-
-async def _order(
-    case: Case, workflow_id: str, *wanted: tuple[str, int], kind: Any = Order, scope: str = "", tries: int = 1
-) -> Handle:
-    handle: Handle = await case.client.start_workflow(
-        kind.run,
-        OrderInput(origin=case.origin, scope=scope or f"{workflow_id}-{case.origin}", wanted=list(wanted)),
-        id=f"{workflow_id}-{case.origin}",
-        task_queue=task_queue(case.origin),
-        task_timeout=policies.TASK_TIMEOUT,
-        retry_policy=RetryPolicy(maximum_attempts=tries),
-    )
-    return handle
-
-
-def _key(case: Case, scope: str, name: str = NAME) -> str:
-    return derive_key(case.origin, f"{scope}-{case.origin}", name, 1)
 
 
 async def _failure(handle: Handle) -> ApplicationError:
@@ -76,7 +52,7 @@ async def _watching(handle: Handle, *, given_up: str | None) -> None:
 async def test_a_name_used_twice_in_one_run_is_refused_and_its_first_effect_stands(case: Case) -> None:
     """A16: the same payload in a loop is no exception; nothing is swallowed in silence."""
     async with case.own_worker(Order):
-        failure = await _failure(await _order(case, "loop", (NAME, WANTED), (NAME, WANTED)))
+        failure = await _failure(await order(case, "loop", (NAME, WANTED), (NAME, WANTED)))
     assert failure.type == "NameUsedTwice"
     assert NAME in failure.message
     assert await case.books() == committed(posts=1, attempts=1)
@@ -84,11 +60,11 @@ async def test_a_name_used_twice_in_one_run_is_refused_and_its_first_effect_stan
 
 async def test_another_payload_in_the_same_scope_never_closes_a_live_key(case: Case) -> None:
     """A18: the second workflow waits until the first one's effect is settled, and then fails with both payloads."""
-    held = case.proxy.arm(_key(case, "first"), DelayRequest())
+    held = case.proxy.arm(key_of(case, "first"), DelayRequest())
     async with case.own_worker(Order, send_deadline_seconds=HELD_SECONDS):
-        first = await _order(case, "first", (NAME, WANTED))
+        first = await order(case, "first", (NAME, WANTED))
         await reached(held)
-        second = await _order(case, "second", (NAME, 3), scope=f"first-{case.origin}")
+        second = await order(case, "second", (NAME, 3), scope=f"first-{case.origin}")
         await _watching(second, given_up=None)
         held.release()
         assert (await within(first.result()))[0].state == "committed"
@@ -102,12 +78,12 @@ async def test_another_payload_in_the_same_scope_never_closes_a_live_key(case: C
 
 async def test_a_cancel_of_another_payload_in_the_same_scope_never_gives_up_a_live_key(case: Case) -> None:
     """A18, G7: the second workflow is cancelled while the first one's request is under way."""
-    key = _key(case, "first")
+    key = key_of(case, "first")
     held = case.proxy.arm(key, DelayRequest())
     async with case.own_worker(Order, send_deadline_seconds=HELD_SECONDS):
-        first = await _order(case, "first", (NAME, WANTED))
+        first = await order(case, "first", (NAME, WANTED))
         await reached(held)
-        second = await _order(case, "second", (NAME, 3), scope=f"first-{case.origin}")
+        second = await order(case, "second", (NAME, 3), scope=f"first-{case.origin}")
         await second.cancel()
         await _watching(second, given_up="the workflow was cancelled")
         row = case.journal.effect(key)
@@ -124,12 +100,12 @@ async def test_a_cancel_of_another_payload_in_the_same_scope_never_gives_up_a_li
 
 async def test_an_unknown_effect_holds_up_its_own_scope_and_nothing_else(case: Case) -> None:
     """E22: another order for the same SKU goes through while the second effect of the first one is under way."""
-    unknown = _key(case, "waiting", "reserve-second")
+    unknown = key_of(case, "waiting", "reserve-second")
     held = case.proxy.arm(unknown, DelayRequest())
     async with case.own_worker(Order, send_deadline_seconds=HELD_SECONDS):
-        waiting = await _order(case, "waiting", ("reserve-first", WANTED), ("reserve-second", WANTED))
+        waiting = await order(case, "waiting", ("reserve-first", WANTED), ("reserve-second", WANTED))
         await reached(held)
-        free = await _order(case, "free", ("reserve-third", WANTED), ("reserve-fourth", WANTED))
+        free = await order(case, "free", ("reserve-third", WANTED), ("reserve-fourth", WANTED))
         assert [outcome.state for outcome in await within(free.result())] == ["committed"] * 2
         row = case.journal.effect(unknown)
         assert row is not None
@@ -149,27 +125,27 @@ async def test_an_unknown_effect_holds_up_its_own_scope_and_nothing_else(case: C
 async def test_a_retried_workflow_gets_what_its_first_run_reserved(case: Case) -> None:
     """E02: the step after the effect fails, Temporal starts a new run, and the journal answers."""
     async with case.own_worker(FailingOrder):
-        handle = await _order(case, "failing", (NAME, WANTED), kind=FailingOrder, tries=2)
+        handle = await order(case, "failing", (NAME, WANTED), kind=FailingOrder, tries=2)
         outcomes = await within(handle.result())
     assert [(outcome.key, outcome.state, outcome.replayed) for outcome in outcomes] == [
-        (_key(case, "failing"), "committed", True)
+        (key_of(case, "failing"), "committed", True)
     ]
     assert await case.books() == committed(posts=1, attempts=1)
 
 
 async def test_a_changed_build_asks_for_the_same_effect_under_the_same_key(case: Case) -> None:
     """E13, E58, E59, I35: terminated, and run again by code in which another effect stands before it."""
-    key = _key(case, "order")
+    key = key_of(case, "order")
     withheld = case.proxy.arm(key, WithholdResponse())
     async with case.own_worker(Order):
-        handle = await _order(case, "order", (NAME, WANTED))
+        handle = await order(case, "order", (NAME, WANTED))
         assert await reached(withheld) == 201
         await handle.terminate("a fault test")
         withheld.release()
     async with case.own_worker(OrderOfTheNextBuild):
-        handle = await _order(case, "order", (NAME, WANTED), kind=OrderOfTheNextBuild)
+        handle = await order(case, "order", (NAME, WANTED), kind=OrderOfTheNextBuild)
         outcomes = await within(handle.result())
-    spare = _key(case, "order", "reserve-inspection-spare")
+    spare = key_of(case, "order", "reserve-inspection-spare")
     assert [outcome.key for outcome in outcomes] == [spare, key]
     assert [case.proxy.requests[each, "POST"] for each in (spare, key)] == [1, 1]
     books = await case.books()

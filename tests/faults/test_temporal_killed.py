@@ -11,28 +11,37 @@ from tests.faults.servers import Bench
 pytestmark = pytest.mark.temporal
 
 
-async def test_incidents_go_on_after_the_server_was_killed_and_nothing_is_done_twice(bench: Bench) -> None:
-    """E05, E10, E64: one effect had committed unheard, one was on its way; the workers are never touched."""
-    folder = bench.folder / "temporal-killed"
+@pytest.mark.parametrize("workers", ["alive", "killed too"])
+async def test_incidents_go_on_after_the_server_was_killed_and_nothing_is_done_twice(
+    bench: Bench, workers: str
+) -> None:
+    """E05, E10, E64: one effect had committed unheard, one was on its way."""
+    folder = bench.folder / f"temporal-killed-workers-{workers[:5]}"
     folder.mkdir()
     with Processes() as processes:
         server = TemporalServer(processes, database=folder / "temporal.db", log=folder / "temporal.log")
         await server.start()
         async with open_case(bench, temporal=server) as case:
-            unheard, coming = case.key(number=1), case.key(number=2)
+            unheard, coming = keys = [case.key(number=number) for number in (1, 2)]
             withheld = case.proxy.arm(unheard, WithholdResponse())
             held = case.proxy.arm(coming, DelayRequest())
-            await case.worker()
+            worker = await case.worker()
             for number in (1, 2):
                 await case.start(case.line(number))
             assert await reached(withheld) == 201
             await reached(held)
             server.kill()
-            withheld.release()
-            assert await case.settled(unheard) == "committed"  # the journal needs no server
+            if workers == "alive":
+                withheld.release()
+                assert await case.settled(unheard) == "committed"  # the journal needs no server
+            else:
+                worker.kill()
             await server.start()
-            for number in (1, 2):
-                assert (await case.result(number)).status == "done"
+            if workers != "alive":
+                await case.worker()
+            for number, key in zip((1, 2), keys, strict=True):
+                result = await case.result(number)
+                assert (result.status, result.outcomes[0].receipt) == ("done", await case.receipt(key))
             held.release()
             await within(held.done())
             books = await case.books()
@@ -41,8 +50,8 @@ async def test_incidents_go_on_after_the_server_was_killed_and_nothing_is_done_t
                 ("committed",) * 2,
                 ("reserve",) * 2,
             )
-            assert [case.proxy.requests[key, "POST"] for key in (unheard, coming)] == [1, 2]
-            assert [len(case.journal.attempts(key)) for key in (unheard, coming)] == [1, 2]
+            assert [case.proxy.requests[key, "POST"] for key in keys] == [1, 2]
+            assert [len(case.journal.attempts(key)) for key in keys] == [1, 2]
 
 
 async def test_a_temporal_that_has_lost_everything_is_told_the_old_outcome_by_the_journal(

@@ -8,10 +8,12 @@ from datetime import UTC, datetime
 import pytest
 
 from services.drill.network_faults import DelayRequest, WithholdResponse
+from services.drill.processes import wait_until
 from services.effects.states import EffectState
 from tests.faults.books import NAME, committed
 from tests.faults.harness import Case, freeze, reached, thaw, within
 from tests.faults.servers import LIMIT_SECONDS
+from workflows.policies import START_TO_CLOSE
 
 pytestmark = pytest.mark.temporal
 
@@ -92,7 +94,10 @@ async def test_a_worker_killed_before_its_request_arrives_leaves_one_effect(case
 
 
 async def test_a_frozen_worker_that_wakes_after_everything_was_settled_changes_nothing(case: Case) -> None:
-    """E11, E19, E62, A23: alive and silent; the other one sends the same key, and the sleeper's own packet is late."""
+    """E11, E19, E62, A23: alive and silent; the other one sends the same key, and the sleeper's own packet is late.
+
+    It wakes when every time-out of its attempt has passed: the heartbeat's, and start-to-close too.
+    """
     held = case.proxy.arm(case.key(), DelayRequest())
     one, other = case.start_worker(), case.start_worker()
     await case.ready(one, other)
@@ -104,11 +109,14 @@ async def test_a_frozen_worker_that_wakes_after_everything_was_settled_changes_n
     assert case.sender(case.key()) is not frozen
     books = await case.books()
     assert books == committed(posts=2, attempts=2)
+    result = await case.result()
+    assert (result.status, result.outcomes[0].receipt) == ("done", await case.receipt())
     entries = len(case.journal.entries(case.key()))
+    over = case.journal.attempts(case.key())[0].marked_at + START_TO_CLOSE
+    await wait_until(lambda: datetime.now(UTC) > over, timeout_seconds=LIMIT_SECONDS, what="its attempt's time is over")
     held.release()
     await within(held.done())
     thaw(frozen)
-    assert (await case.result()).status == "done"
     frozen.send_signal(signal.SIGTERM)
     assert await asyncio.to_thread(frozen.wait, LIMIT_SECONDS) == 0  # it has said all that it had to say
     assert await case.books() == books

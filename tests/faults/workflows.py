@@ -1,7 +1,7 @@
 """An author's workflows, for the properties that one incident does not show."""
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
@@ -68,3 +68,72 @@ class FailingOrder(EffectWorkflow):
         if workflow.info().attempt == 1:
             raise ApplicationError("the step after the effects failed")
         return outcomes
+
+
+@workflow.defn(name="AbandonedOrder")
+class AbandonedOrder(EffectWorkflow):
+    """An order whose first run is told to fail while its effects are under way, so that Temporal starts another run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._fails = False
+
+    @workflow.run
+    async def run(self, order: OrderInput) -> list[Outcome]:
+        """Every outcome, in order, by the second run."""
+        self.act_for(origin=order.origin, scope=order.scope)
+        effects = [asyncio.create_task(self.perform(reserve(name, {SKU: units}))) for name, units in order.wanted]
+        if workflow.info().attempt == 1:
+            await workflow.wait_condition(lambda: self._fails)
+            raise ApplicationError("the step beside the effects failed")
+        return [await effect for effect in effects]
+
+    @workflow.signal
+    def fail(self) -> None:
+        """Let the first run fail."""
+        self._fails = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContinuedInput:
+    """What each run of a continued order wants, and the outcomes of the runs before."""
+
+    origin: str
+    scope: str
+    runs: list[list[tuple[str, int]]]
+    before: list[Outcome] = field(default_factory=list)
+
+
+@workflow.defn(name="ContinuedOrder")
+class ContinuedOrder(EffectWorkflow):
+    """An order that continues as new after each of its parts."""
+
+    @workflow.run
+    async def run(self, order: ContinuedInput) -> list[Outcome]:
+        """Every outcome of every run, in order, by the last run."""
+        self.act_for(origin=order.origin, scope=order.scope)
+        wanted, *later = order.runs
+        outcomes = order.before + [await self.perform(reserve(name, {SKU: units})) for name, units in wanted]
+        if later:
+            workflow.continue_as_new(replace(order, runs=later, before=outcomes))
+        return outcomes
+
+
+@workflow.defn(name="WaitingOrder")
+class WaitingOrder(Order):
+    """An order that begins when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._begins = False
+
+    @workflow.run
+    async def run(self, order: OrderInput) -> list[Outcome]:
+        """Every outcome, in order."""
+        await workflow.wait_condition(lambda: self._begins)
+        return await super().run(order)
+
+    @workflow.signal
+    def begin(self) -> None:
+        """Let it begin."""
+        self._begins = True

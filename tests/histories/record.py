@@ -14,6 +14,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client, WorkflowHandle
 
 from services.drill.processes import Processes, TemporalServer
@@ -84,7 +87,28 @@ async def cancelled(stage: Stage) -> WorkflowHandle[Any, Any]:
     return handle
 
 
-STORIES: tuple[Story, ...] = (plain, approved, declined, settled, cancelled)
+async def reset(stage: Stage) -> WorkflowHandle[Any, Any]:
+    """Done, then reset to its first task: the effect is asked for again."""
+    handle = await stage.start(Incident.run, incident("reserve-fans"), id="INC-reset")
+    await handle.result()
+    finished = [
+        event.event_id
+        async for event in handle.fetch_history_events()
+        if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
+    ]
+    await stage.client.workflow_service.reset_workflow_execution(
+        ResetWorkflowExecutionRequest(
+            namespace=stage.client.namespace,
+            workflow_execution=WorkflowExecution(workflow_id=handle.id),
+            reason="recorded",
+            workflow_task_finish_event_id=finished[0],
+            request_id="reset",
+        )
+    )
+    return stage.client.get_workflow_handle(handle.id)
+
+
+STORIES: tuple[Story, ...] = (plain, approved, declined, settled, cancelled, reset)
 
 
 def without_traces(value: Any) -> Any:
