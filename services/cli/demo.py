@@ -13,9 +13,10 @@ from services.cli.output import Command, CommandError, ExitCode, Output, finish,
 from services.drill.demo import Demo, DemoFailed
 from services.drill.network_faults import FaultNotReached
 from services.drill.plan import ORIGIN, examples, plan
+from services.drill.postgres import PostgresServer
 from services.drill.processes import ProcessError, Processes, signals_cancel
 from services.drill.report import KILL_HEADER, Report, Story, tell_story, totals, verdict
-from services.drill.stack import running_stack
+from services.drill.stack import Standing, running_stack
 
 
 @click.command(cls=Command)
@@ -25,8 +26,9 @@ from services.drill.stack import running_stack
     type=click.Path(path_type=Path, file_okay=False),
     help="Keep databases and logs in this new folder; otherwise they are removed.",
 )
+@click.option("--postgres", is_flag=True, help="Keep the journal and the inventory on PostgreSQL.")
 @pass_output
-def demo(output: Output, *, keep: bool, folder: Path | None) -> None:
+def demo(output: Output, *, keep: bool, folder: Path | None, postgres: bool) -> None:
     """Run a fleet of incidents on embedded parts, kill workers in the window, lose answers, reconcile and audit.
 
     Needs nothing that runs already: Temporal, the databases, the inventory and two workers are started and ended here.
@@ -39,7 +41,7 @@ def demo(output: Output, *, keep: bool, folder: Path | None) -> None:
     keep_folder = folder is not None
     try:
         with Processes() as processes:
-            passed = asyncio.run(_until_ended(output, processes, place, keep=keep))
+            passed = asyncio.run(_until_ended(output, processes, place, keep=keep, postgres=postgres))
         keep_folder = keep_folder or not passed
     except (ProcessError, DemoFailed, FaultNotReached) as error:
         keep_folder = True
@@ -54,19 +56,28 @@ def demo(output: Output, *, keep: bool, folder: Path | None) -> None:
         finish(ExitCode.FOUND)
 
 
-async def _until_ended(output: Output, processes: Processes, folder: Path, *, keep: bool) -> bool:
+async def _until_ended(output: Output, processes: Processes, folder: Path, *, keep: bool, postgres: bool) -> bool:
     with signals_cancel():
-        return await _demo(output, processes, folder, keep=keep)
+        if not postgres:
+            return await _demo(output, processes, folder, Standing(), keep=keep)
+        server = PostgresServer(processes, folder)
+        try:
+            server.start()
+            journal_url, inventory_database_url = server.stores()
+            standing = Standing(journal_url=journal_url, inventory_database_url=inventory_database_url)
+            return await _demo(output, processes, folder, standing, keep=keep)
+        finally:
+            server.remove()
 
 
-async def _demo(output: Output, processes: Processes, folder: Path, *, keep: bool) -> bool:
+async def _demo(output: Output, processes: Processes, folder: Path, standing: Standing, *, keep: bool) -> bool:
     began = time.monotonic()
     incidents, stock = examples()
     what = plan(incidents, stock)
     planned = what.planned
     output.progress("Counterfoil: one receipt per key; an unknown outcome is shown, never guessed.\n")
     output.progress("Starting Temporal, a journal, an inventory behind a bad network, two workers.")
-    async with running_stack(processes, folder, stock=stock, origin=ORIGIN, ui=True) as stack:
+    async with running_stack(processes, folder, stock=stock, origin=ORIGIN, ui=True, standing=standing) as stack:
         started = round(time.monotonic() - began, 2)
         output.progress(
             f"Starting {planned.incidents} incidents. {planned.lost_responses} responses get lost, "

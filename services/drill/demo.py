@@ -241,8 +241,7 @@ class Demo:
         proof, _, killed_at = await self._caught(key, armed)
         for other in stack.workers:
             other.kill()
-        copy = stack.folder / "journal-pending.db"
-        await asyncio.to_thread(stack.copy_journal, copy)
+        copy = await asyncio.to_thread(stack.copy_journal, "journal-pending")
         approval = await asyncio.to_thread(
             stack.journal.decision, origin=stack.origin, scope=incident.id, name=APPROVAL
         )

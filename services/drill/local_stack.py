@@ -30,7 +30,6 @@ ENV_FILE = "env.sh"
 INCIDENTS_FILE = "incidents.jsonl"
 _STANDING_FILE = "standing.json"
 _LOCK_FILE = "lock"
-_DATABASES = ("counterfoil_journal", "counterfoil_inventory")
 # What a second shell needs of the stack's environment, and nothing of this process's own.
 _EXPORTED = ("COUNTERFOIL_", "TEMPORAL_")
 _NOT_EXPORTED = ("COUNTERFOIL_INVENTORY_TOKENS",)  # the service's
@@ -110,8 +109,7 @@ async def local_stack(
             processes, folder, port=server.port, as_root=None if server.as_root is None else Path(server.as_root)
         )
         running.start()
-        _create_databases(running)
-        journal_url, inventory_database_url = (running.url(name) for name in _DATABASES)
+        journal_url, inventory_database_url = running.stores()
         standing = replace(standing, journal_url=journal_url, inventory_database_url=inventory_database_url)
         parts.append(running.child)
     async with running_stack(
@@ -190,11 +188,3 @@ def _write_secret(file: Path, text: str) -> None:
     with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:
         opened.write(text)
     made.replace(file)
-
-
-def _create_databases(server: PostgresServer) -> None:
-    with server.connect() as connection:
-        there = {name for (name,) in connection.execute("SELECT datname FROM pg_database").fetchall()}
-    for name in _DATABASES:
-        if name not in there:
-            server.create_database(name)

@@ -29,6 +29,7 @@ from services.drill.processes import Child, ProcessError, Processes, free_port
 START_SECONDS = 30.0
 _PAUSE_SECONDS = 0.02
 _SUPERUSER = "postgres"
+_STORES = ("counterfoil_journal", "counterfoil_inventory")
 _UNPRIVILEGED = "nobody"
 
 
@@ -126,6 +127,16 @@ class PostgresServer:
         with self.connect() as connection:
             connection.execute(statement)
         return self.url(name)
+
+    def stores(self) -> tuple[str, str]:
+        """The URLs of two databases, the journal's and the inventory's, made if they are not there."""
+        with self.connect() as connection:
+            there = {name for (name,) in connection.execute("SELECT datname FROM pg_database").fetchall()}
+        for name in _STORES:
+            if name not in there:
+                self.create_database(name)
+        journal, inventory = map(self.url, _STORES)
+        return journal, inventory
 
     def _end(self, number: signal.Signals) -> None:
         if self.child.alive:

@@ -47,6 +47,7 @@ _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.01, 0.25
 # (temporalio has many) may hold any lock. Asking for the parent afterwards closes the gap in which it may have died.
 _LAUNCHER = """
 import os, signal, sys
+import warnings  # os.execvp does, when another user may no longer read it
 if sys.platform == "linux":
     import ctypes
     libc = ctypes.CDLL(None, use_errno=True)

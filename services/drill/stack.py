@@ -16,10 +16,9 @@ What this module guarantees:
 import asyncio
 import os
 import secrets
-import sqlite3
 import sysconfig
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, closing, nullcontext
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,7 @@ from temporalio.client import Client
 
 from activities.inventory_client import InventoryClient
 from services.database import migrate, open_engine
+from services.drill.copies import copy_of, put_back
 from services.drill.processes import Child, ProcessError, Processes, TemporalServer, free_port, wait_until
 from services.drill.proxy import FaultProxy
 from services.journal.store import Journal
@@ -204,11 +204,11 @@ class Stack:
         """The living worker with this process id."""
         return next((worker for worker in self.workers if worker.alive and worker.pid == pid), None)
 
-    def copy_journal(self, target: Path) -> None:
-        """Copy the journal as it is at this moment, whoever writes to it."""
-        _back_up(self.journal_file, target)
+    def copy_journal(self, name: str) -> str:
+        """Copy the journal as it is at this moment, whoever writes to it; where the copy is."""
+        return copy_of(self.journal_url, name)
 
-    def put_journal_back(self, source: Path) -> None:
+    def put_journal_back(self, copy: str) -> None:
         """Put the journal, and nothing else, back to a copy.
 
         Raises:
@@ -218,7 +218,7 @@ class Stack:
         if running:
             raise ProcessError(f"The journal is put back only while no worker runs, and these do: {running}.")
         self._engine.dispose()
-        _back_up(source, self.journal_file)
+        put_back(self.journal_url, copy)
 
     def parts(self) -> list[Child]:
         """Everything that is to run while the stack does."""
@@ -311,9 +311,3 @@ async def running_stack(
             yield stack
     finally:
         await stack.close()
-
-
-def _back_up(source: Path, target: Path) -> None:
-    # SQLite's own backup: a copied file would lack what is in the write-ahead log, or tear a page.
-    with closing(sqlite3.connect(source)) as reader, closing(sqlite3.connect(target)) as writer:
-        reader.backup(writer)

@@ -9,7 +9,8 @@ first of them commits for all. What each caller may rely on:
   for a lock longer than `GROUP_LOCK_TIMEOUT`, and behind it nobody else waits.
 - A member may run more than once, each time on a transaction in which nothing of its former run is left: it must keep
   nothing outside of the transaction.
-- When COMMIT gets no answer, every member gets `CommitUnknown`.
+- When COMMIT gets no answer, every member gets `CommitUnknown`; when it is refused, each member tries alone.
+- A member whose thread is interrupted is out of the queue, and nobody waits behind it.
 """
 
 import threading

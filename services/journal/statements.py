@@ -27,14 +27,10 @@ BARS = sa.select(
     sa.exists().where(*(EFFECTS.c[name] == value for name, value in _OF_NAME.items()), EFFECTS.c.alarmed.is_(True)),
 )
 
-# The guarded update: it lands only on the version and in the state that were read under the row's lock.
+# The guarded update: it lands only on the version that its writer has read.
 EFFECT_CHANGED = (
     sa.update(EFFECTS)
-    .where(
-        EFFECTS.c.key == sa.bindparam("of_key"),
-        EFFECTS.c.version == sa.bindparam("of_version"),
-        EFFECTS.c.state == sa.bindparam("of_state"),
-    )
+    .where(EFFECTS.c.key == sa.bindparam("of_key"), EFFECTS.c.version == sa.bindparam("of_version"))
     .returning(EFFECTS)
 )
 

@@ -318,7 +318,7 @@ class Journal(JournalReads):
         return self._update(tx, row, values)
 
     def _update(self, tx: _Writing, row: EffectRow, values: Mapping[str, Any]) -> EffectRow:
-        read = {"of_key": row.key, "of_version": row.version, "of_state": row.state}
+        read = {"of_key": row.key, "of_version": row.version}
         change = {**values, "version": row.version + 1}
         landed = tx.connection.execute(EFFECT_CHANGED, read | change).mappings().one_or_none()
         if landed is None:

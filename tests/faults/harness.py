@@ -18,6 +18,7 @@ from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import make_url
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import EventType, ResetReapplyExcludeType
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
@@ -34,6 +35,7 @@ from temporalio.worker import Interceptor
 from activities.contracts import SEND_DEADLINE_SECONDS
 from activities.inventory_client import InventoryClient
 from services.database import open_engine
+from services.drill.copies import copy_of, put_back
 from services.drill.network_faults import Armed
 from services.drill.processes import Child, Processes, TemporalServer, wait_until
 from services.drill.proxy import FaultProxy
@@ -226,11 +228,12 @@ class Case:
 
     def copy_journal(self) -> str:
         """An older copy in the making: the journal as it is now."""
-        return self.stores.copy(self.journal_url)
+        name = make_url(self.journal_url).database
+        return copy_of(self.journal_url, f"{Path(str(name)).stem}_copy_{next(self._numbers)}")
 
     def put_back_journal(self, copy: str) -> None:
         """Put the journal back to an older copy."""
-        self.stores.put_back(self.journal_url, copy)
+        put_back(self.journal_url, copy)
 
 
 async def within(awaitable: Any, seconds: float = LIMIT_SECONDS) -> Any:

@@ -2,9 +2,7 @@
 
 import itertools
 import shutil
-import sqlite3
 from abc import ABC, abstractmethod
-from contextlib import closing
 from pathlib import Path
 
 from services.database import migrate
@@ -12,7 +10,7 @@ from tests.postgres import Databases
 
 
 class Stores(ABC):
-    """Databases at this build's schema, and older copies of them."""
+    """Databases at this build's schema."""
 
     @abstractmethod
     def journal(self) -> str:
@@ -22,17 +20,9 @@ class Stores(ABC):
     def inventory(self) -> str:
         """The URL of a new, empty inventory."""
 
-    @abstractmethod
-    def copy(self, url: str) -> str:
-        """The URL of a copy of a database, as it is now."""
-
-    @abstractmethod
-    def put_back(self, url: str, copy: str) -> None:
-        """Put a database back to an older copy of it."""
-
 
 class SqliteStores(Stores):
-    """One file to a database; copies by SQLite's own backup, since a copied file lacks its write-ahead log."""
+    """One file to a database."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -50,23 +40,12 @@ class SqliteStores(Stores):
         migrate("inventory", url)
         return url
 
-    def copy(self, url: str) -> str:
-        """The URL of a copy of a database, as it is now."""
-        copy = _url(self._new("copy"))
-        self.put_back(copy, url)
-        return copy
-
-    def put_back(self, url: str, copy: str) -> None:
-        """Put a database back to an older copy of it."""
-        with closing(sqlite3.connect(_file(copy))) as old, closing(sqlite3.connect(_file(url))) as new:
-            old.backup(new)
-
     def _new(self, name: str) -> Path:
         return self._folder / f"{name}-{next(self._numbers)}.db"
 
 
 class PostgresStores(Stores):
-    """One database to a store; copies by CREATE DATABASE ... TEMPLATE, which disconnects whoever is connected."""
+    """One database to a store."""
 
     def __init__(self, databases: Databases) -> None:
         self._databases = databases
@@ -79,18 +58,6 @@ class PostgresStores(Stores):
         """The URL of a new, empty inventory."""
         return self._databases.migrated("inventory")
 
-    def copy(self, url: str) -> str:
-        """The URL of a copy of a database, as it is now."""
-        return self._databases.copy(url)
-
-    def put_back(self, url: str, copy: str) -> None:
-        """Put a database back to an older copy of it."""
-        self._databases.put_back(url, copy)
-
 
 def _url(file: Path) -> str:
     return f"sqlite:///{file}"
-
-
-def _file(url: str) -> str:
-    return url.removeprefix("sqlite:///")

@@ -20,7 +20,7 @@ MUTANTS: Final = (
         name="no-mark-before-the-first-send",
         rule="G1",
         file=_STORE,
-        before='self._append(connection, row.key, "attempt", body, now)',
+        before='tx.append(row.key, "attempt", body)',
         after="pass",
         tests=(
             f"{_ATTEMPT_TESTS}::test_when_its_first_byte_leaves_an_attempts_mark_is_committed",
@@ -48,11 +48,11 @@ MUTANTS: Final = (
         name="row-and-mark-in-two-transactions",
         rule="G1",
         file=_STORE,
-        before='row, created = self._ensure(connection, intent, born_by="attempt", now=now)',
+        before='row, created = self._ensure(tx, intent, born_by="attempt")',
         after=(
-            'row, created = self._ensure(connection, intent, born_by="attempt", now=now)\n'
-            '            connection.exec_driver_sql("COMMIT")\n'
-            '            connection.exec_driver_sql("BEGIN IMMEDIATE")'
+            'row, created = self._ensure(tx, intent, born_by="attempt")\n'
+            '            tx.connection.exec_driver_sql("COMMIT")\n'
+            '            tx.connection.exec_driver_sql("BEGIN IMMEDIATE")'
         ),
         tests=(f"{_RACES}::test_a_process_killed_before_its_commit_leaves_no_row_and_no_lock",),
         paired="SIGKILL between the two",
@@ -79,8 +79,8 @@ MUTANTS: Final = (
         name="a-mark-without-the-rows-lock",
         rule="G1",
         file="services/journal/reads.py",
-        before="statement.with_for_update() if lock else statement",
-        after="statement",
+        before="EFFECT_LOCKED if lock else EFFECT",
+        after="EFFECT",
         tests=(f"{_RACES}::test_a_row_is_held_from_its_reading_to_the_commit",),
         paired="a second writer between the read and the write, on PostgreSQL; SQLite has one writer",
     ),
@@ -162,9 +162,13 @@ MUTANTS: Final = (
     Mutant(
         name="an-alarm-on-one-generation-only",
         rule="G1",
-        file=_STORE,
-        before="of_name(row.origin, row.scope, row.name), EFFECTS.c.alarmed.is_(True)",
-        after="EFFECTS.c.key == row.key, EFFECTS.c.alarmed.is_(True)",
+        file="services/journal/statements.py",
+        before="for name, value in _OF_NAME.items()), EFFECTS.c.alarmed.is_(True)",
+        after=(
+            "for name, value in _OF_NAME.items()), EFFECTS.c.alarmed.is_(True), "
+            "EFFECTS.c.generation == sa.select(sa.func.max(DECISIONS.c.generation)).where("
+            "*(DECISIONS.c[name] == value for name, value in _OF_NAME.items())).scalar_subquery()"
+        ),
         tests=(f"{_STORE_TESTS}::test_no_mark_on_any_generation_of_a_name_under_a_late_observation",),
         paired="a provider that reports committed after voided, and a redo",
     ),

@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
@@ -30,6 +31,7 @@ from services.database import (
     revisions,
     writing,
 )
+from tests.postgres import Databases
 
 METADATA = sa.MetaData()
 NOTES = sa.Table(
@@ -51,6 +53,19 @@ def file(tmp_path: Path) -> Path:
 def engine(file: Path) -> object:
     """An engine on it, with a table."""
     engine = open_engine(f"sqlite:///{file}")
+    METADATA.create_all(engine)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def either(dialect: str, request: pytest.FixtureRequest) -> Iterator[sa.Engine]:
+    """An engine on each database, with the same tables."""
+    if dialect == "sqlite":
+        yield request.getfixturevalue("engine")
+        return
+    postgres: Databases = request.getfixturevalue("postgres")
+    engine = open_engine(postgres.empty())
     METADATA.create_all(engine)
     yield engine
     engine.dispose()
@@ -151,20 +166,20 @@ def test_commits_are_on_disk_before_they_return(engine: sa.Engine) -> None:
     }
 
 
-def test_a_block_that_raises_writes_nothing(engine: sa.Engine) -> None:
+def test_a_block_that_raises_writes_nothing(either: sa.Engine) -> None:
     """And the next one is not held up."""
 
     def fail_halfway() -> None:
-        with writing(engine) as connection:
+        with writing(either) as connection:
             connection.execute(sa.insert(NOTES).values(id=1, text="half"))
             raise KeyError
 
     with pytest.raises(KeyError):
         fail_halfway()
-    assert _count(engine) == 0
-    with writing(engine) as connection:
+    assert _count(either) == 0
+    with writing(either) as connection:
         connection.execute(sa.insert(NOTES).values(id=1, text="whole"))
-    assert _count(engine) == 1
+    assert _count(either) == 1
 
 
 def test_a_read_is_one_snapshot(engine: sa.Engine) -> None:
@@ -229,30 +244,46 @@ def test_writers_of_one_process_queue_whatever_engine_they_use(
     other.dispose()
 
 
-def test_a_row_is_inserted_once_and_only_a_taken_key_is_passed_over(engine: sa.Engine) -> None:
+def test_a_row_is_inserted_once_and_only_a_taken_key_is_passed_over(either: sa.Engine) -> None:
     """A missing value is an error, never silence."""
-    with writing(engine) as connection:
+    with writing(either) as connection:
         assert insert_once(connection, NOTES, {"id": 1, "text": "first"})
         assert not insert_once(connection, NOTES, {"id": 1, "text": "second"})
-        with pytest.raises(sa.exc.IntegrityError, match="NOT NULL"):
-            insert_once(connection, NOTES, {"id": 2, "text": None})
-    with reading(engine) as connection:
+    with pytest.raises(sa.exc.IntegrityError, match=r"(?i)not.null"), writing(either) as connection:
+        insert_once(connection, NOTES, {"id": 2, "text": None})
+    with reading(either) as connection:
         assert connection.execute(sa.select(NOTES.c.text)).scalars().all() == ["first"]
 
 
-def test_times_come_back_aware_in_utc_to_the_microsecond(engine: sa.Engine) -> None:
+def test_times_come_back_aware_in_utc_to_the_microsecond(either: sa.Engine) -> None:
     """Whatever zone they were given in; None stays None and a naive time is refused."""
     moment = datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=timezone(timedelta(hours=5)))
-    with writing(engine) as connection:
+    with writing(either) as connection:
         connection.execute(sa.insert(NOTES).values(id=1, text="zoned", at=moment))
         connection.execute(sa.insert(NOTES).values(id=2, text="none", at=None))
         with pytest.raises(sa.exc.StatementError, match="no time zone"):
             connection.execute(sa.insert(NOTES).values(id=3, text="naive", at=moment.replace(tzinfo=None)))
-    with reading(engine) as connection:
+    with reading(either) as connection:
         found = connection.execute(sa.select(NOTES.c.at).order_by(NOTES.c.id)).scalars().all()
     assert found == [moment, None]
     assert found[0] is not None
     assert found[0].tzinfo is UTC
+
+
+PARTNERS = sa.Table(
+    "partners",
+    METADATA,
+    sa.Column("id", sa.Integer, sa.ForeignKey("notes.id", deferrable=True, initially="DEFERRED"), primary_key=True),
+)
+
+
+def test_a_constraint_that_fails_in_the_commit_is_its_own_error(either: sa.Engine) -> None:
+    """The database has answered: nothing is unknown, nothing is written, and the next one is not held up."""
+    with pytest.raises(sa.exc.IntegrityError), writing(either) as connection:
+        connection.execute(sa.insert(PARTNERS).values(id=1))
+    with writing(either) as connection:
+        assert connection.execute(sa.select(PARTNERS)).all() == []
+        connection.execute(sa.insert(NOTES).values(id=1, text="after"))
 
 
 def _stamp(file: Path, revision: str) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import pwd
 import select
 import signal
 import subprocess
@@ -209,6 +210,20 @@ def test_a_child_gets_its_environment_and_no_ignored_signals(tmp_path: Path) -> 
     assert "'ONLY'" in child.log_tail()
     assert "'PATH'" not in child.log_tail()
     assert child.log_tail().endswith("True")
+
+
+def test_only_root_chooses_whom_a_child_runs_as(tmp_path: Path) -> None:
+    """As root it is that user, with no group of root's; anybody else is told why not."""
+    argv = ["sh", "-c", "echo $(id -u) $(id -g) $(id -G) $(pwd)"]
+    child = Child(argv, name="child", log=tmp_path / "log", as_user="nobody")
+    with Processes() as processes:
+        ended = processes.add(child).start().wait(60)
+    if os.geteuid() == 0:
+        nobody = pwd.getpwnam("nobody")
+        assert (ended, child.log_tail()) == (0, f"{nobody.pw_uid} {nobody.pw_gid} {nobody.pw_gid} /")
+    else:
+        assert ended == 1
+        assert "PermissionError" in child.log_tail()
 
 
 def test_a_child_is_not_started_from_another_thread(tmp_path: Path) -> None:

@@ -49,8 +49,7 @@ async def test_a_stack_runs_with_its_stock_and_its_workers(
         assert killed.pid != before
 
         # The journal alone is put back, and only while no worker runs.
-        copy = tmp_path / "copy.db"
-        stack.copy_journal(copy)
+        copy = stack.copy_journal("copy")
         mark = Mark(attempt_id="a", task_token="", worker={})
         key = stack.journal.begin(intent("drill", "INC-1", "reserve-filter"), mark).row.key
         with pytest.raises(ProcessError, match="while no worker runs"):

@@ -1,8 +1,10 @@
 """A real service on a localhost port, and callers of it."""
 
+import functools
 import itertools
+import shutil
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -16,8 +18,9 @@ import sqlalchemy as sa
 from services.database import migrate, open_engine
 from services.inventory.app import create_app
 from services.inventory.serve import Server, bind, url_of
+from tests.postgres import Databases
 
-TENANTS = 200
+TENANTS = 400
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
 _names = itertools.count(1)
 
@@ -139,28 +142,44 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="session")
+def _new_database(template: Path, request: pytest.FixtureRequest) -> Callable[[str, Path], str]:
+    """Makes a migrated database of the dialect, on SQLite in the folder; PostgreSQL starts when it is asked for."""
+
+    def make(dialect: str, folder: Path) -> str:
+        if dialect == "sqlite":
+            return f"sqlite:///{shutil.copy(template, folder / 'inventory.db')}"
+        postgres: Databases = request.getfixturevalue("postgres")
+        return postgres.migrated("inventory")
+
+    return make
+
+
 @pytest.fixture
-def database_url(template: Path, tmp_path: Path) -> str:
+def database_url(dialect: str, _new_database: Callable[[str, Path], str], tmp_path: Path) -> str:
     """A migrated database of the test's own."""
-    path = tmp_path / "inventory.db"
-    path.write_bytes(template.read_bytes())
-    return f"sqlite:///{path}"
+    return _new_database(dialect, tmp_path)
 
 
 @pytest.fixture(scope="session")
-def _shared(template: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    path = tmp_path_factory.mktemp("shared") / "inventory.db"
-    path.write_bytes(template.read_bytes())
+def _shared(
+    _new_database: Callable[[str, Path], str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[str], Service]]:
     tokens = {f"token-{number}": f"tenant-{number}" for number in range(1, TENANTS + 1)}
-    with running(f"sqlite:///{path}", tokens) as service:
-        yield service
+    with ExitStack() as stack:
+        yield functools.cache(
+            lambda dialect: stack.enter_context(
+                running(_new_database(dialect, tmp_path_factory.mktemp("shared")), tokens)
+            )
+        )
 
 
 @pytest.fixture
-def service(_shared: Service) -> Service:
-    """The service that tests share, each as a tenant of its own; its clock starts at NOW."""
-    _shared.clock.now = NOW
-    return _shared
+def service(dialect: str, _shared: Callable[[str], Service]) -> Service:
+    """The service on a database that tests share, each as a tenant of its own; its clock starts at NOW."""
+    service = _shared(dialect)
+    service.clock.now = NOW
+    return service
 
 
 @pytest.fixture

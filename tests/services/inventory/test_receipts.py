@@ -1,6 +1,7 @@
 """Receipts: written once, word for word the same for ever, in the order of their commits."""
 
 import hashlib
+import re
 from collections.abc import Callable
 
 import httpx
@@ -50,7 +51,13 @@ def test_a_receipt_has_all_its_members_in_one_order(caller: Caller) -> None:
     assert committed.json()["fingerprint"] == "5fcfd13691813b7f8316ac2c16ad9645a6a00e0eb11209e7c8d4f3ae5b5bb1f7"
     assert committed.json()["fingerprint_version"] == "cf-fp1"
     assert committed.json()["request"] == {"lines": [{"quantity": 2, "sku": "FILTER-A"}]}
-    assert committed.json()["created_at"] == "2026-06-01T12:00:00.000000Z"
+
+
+def test_a_receipt_says_when_by_the_clock_that_its_writers_share(caller: Caller, dialect: str) -> None:
+    """On SQLite the service's own, on PostgreSQL the database's: RFC 3339, UTC, microseconds."""
+    created_at = caller.reserve().json()["created_at"]
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", created_at)
+    assert (created_at == "2026-06-01T12:00:00.000000Z") == (dialect == "sqlite")
 
 
 def test_a_stored_receipt_matches_its_digest(service: Service, caller: Caller) -> None:

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from threading import Semaphore
-from typing import Any
 
 import httpx
 import pytest
@@ -186,10 +185,10 @@ def check_invariants(database_url: str, keys: list[str]) -> None:
         movements = connection.execute(sa.select(MOVEMENTS).order_by(MOVEMENTS.c.version)).all()
         receipts = connection.execute(sa.select(RECEIPTS).order_by(RECEIPTS.c.sequence)).all()
         claimed = connection.execute(sa.select(KEYS.c.key)).scalars().all()
-        integrity: Any = connection.exec_driver_sql("PRAGMA integrity_check").scalar_one()
-        broken = connection.exec_driver_sql("PRAGMA foreign_key_check").all()
+        if engine.dialect.name == "sqlite":
+            assert connection.exec_driver_sql("PRAGMA integrity_check").scalar_one() == "ok"
+            assert connection.exec_driver_sql("PRAGMA foreign_key_check").all() == []
     engine.dispose()
-    assert (integrity, broken) == ("ok", [])
     assert (stock.received, stock.available, stock.consumed) == (len(keys), 0, len(keys))
     assert [movement.version for movement in movements] == list(range(1, stock.version + 1))
     assert [receipt.sequence for receipt in receipts] == list(range(1, len(receipts) + 1))

@@ -1,35 +1,18 @@
-"""The schema, and what the database refuses whatever the code does."""
+"""What the database refuses whatever the code does."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from alembic import command
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.schema import CreateIndex, CreateTable
 
-from services.database import _alembic, migrate, open_engine, writing
+from services.database import open_engine, writing
 from services.inventory.stock import StockKeeper
 from services.inventory.tables import KEYS, METADATA, STOCK
 from tests.services.inventory.conftest import NOW
 
 BALANCED = {"tenant": "acme", "sku": "FILTER-A", "received": 10, "available": 8, "held": 0, "consumed": 2, "version": 1}
-
-
-def test_the_schema_goes_up_matches_the_tables_goes_down_and_up_again(tmp_path: Path) -> None:
-    """What the migration builds is what the tables say, and nothing stays behind on the way down."""
-    url = f"sqlite:///{tmp_path / 'inventory.db'}"
-    assert migrate("inventory", url) == "inventory_0001"
-    engine = open_engine(url)
-    config = _alembic("inventory")
-    with engine.connect() as connection:
-        config.attributes["connection"] = connection
-        command.check(config)
-    assert migrate("inventory", url, "base") == "base"
-    assert set(sa.inspect(engine).get_table_names()) <= {"alembic_version"}
-    engine.dispose()
-    assert migrate("inventory", url) == "inventory_0001"
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ class Clock:
 
 
 @pytest.fixture(scope="session")
-def _file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def empty_journal_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A migrated file without an entry; copy it."""
     file = tmp_path_factory.mktemp("journal") / "empty.db"
     migrate("journal", f"sqlite:///{file}")
@@ -52,7 +52,7 @@ def _database(postgres: Databases) -> str:
 def new_journal(dialect: str, request: pytest.FixtureRequest, tmp_path: Path) -> NewJournal:
     """Gives the URL of an empty journal; on PostgreSQL there is one at a time, and whoever was connected is cut off."""
     if dialect == "sqlite":
-        numbers, template = itertools.count(1), request.getfixturevalue("_file")
+        numbers, template = itertools.count(1), request.getfixturevalue("empty_journal_file")
         return lambda: f"sqlite:///{shutil.copy(template, tmp_path / f'journal-{next(numbers)}.db')}"
     postgres: Databases = request.getfixturevalue("postgres")
     url: str = request.getfixturevalue("_database")

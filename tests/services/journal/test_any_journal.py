@@ -69,9 +69,9 @@ def test_memory_does_not_grow_with_the_journal(either: sa.Engine, either_url: st
 
 
 @pytest.fixture(scope="module")
-def template(empty_journal: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Watermark]:
+def template(empty_journal_file: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Watermark]:
     """A sealed journal without triggers, and what was kept of it; copy it."""
-    file = Path(shutil.copy(empty_journal, tmp_path_factory.mktemp("sealed") / "journal.db"))
+    file = Path(shutil.copy(empty_journal_file, tmp_path_factory.mktemp("sealed") / "journal.db"))
     engine = open_engine(f"sqlite:///{file}")
     kept = sealed_lives(engine)
     disarm(engine)

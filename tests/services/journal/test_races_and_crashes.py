@@ -276,7 +276,7 @@ def test_a_row_is_held_from_its_reading_to_the_commit(postgres: Databases) -> No
     journal.begin(INTENT, make_mark("attempt-1"))
     take = sa.select(EFFECTS.c.key).with_for_update(nowait=True)
     with writing(engine) as connection:
-        assert journal._locked(connection, INTENT.key) is not None
+        assert journal._read(connection, INTENT.key, lock=True) is not None
         with pytest.raises(sa.exc.OperationalError, match="could not obtain lock"), writing(engine) as rival:
             rival.execute(take)
     with writing(engine) as rival:

@@ -12,7 +12,6 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
-from services.database import writing
 from services.effects.errors import FingerprintMismatch
 from services.effects.keys import release_name
 from services.effects.records import OutcomeState, Receipt, Seen, Source
@@ -150,24 +149,24 @@ def test_a_late_observation_is_recorded_once_and_moves_nothing(journal: Journal)
     assert journal.entries(INTENT.key)[-1].body["receipt"] == make_receipt(INTENT).body
 
 
-def test_no_update_leaves_an_end(journal: Journal, engine: sa.Engine) -> None:
+def test_no_update_leaves_an_end(journal: Journal) -> None:
     """G6: the update's own guard: whoever decided on what it had read before it had the lock changes nothing."""
     _commit(journal)
     row = journal.effect(INTENT.key)
     assert row is not None
-    with pytest.raises(RuntimeError, match="nothing was recorded"), writing(engine) as connection:
-        journal._move(connection, row, EffectState.VOIDED, None, row.created_at)
+    with pytest.raises(RuntimeError, match="nothing was recorded"):
+        journal._write(lambda tx: journal._move(tx, row, EffectState.VOIDED, None))
     assert journal.effect(INTENT.key) == row
 
 
-def test_no_update_lands_on_a_row_that_has_changed_since_it_was_read(journal: Journal, engine: sa.Engine) -> None:
+def test_no_update_lands_on_a_row_that_has_changed_since_it_was_read(journal: Journal) -> None:
     """G6: by the row's version."""
     journal.begin(INTENT, make_mark("attempt-1"))
     remembered = journal.effect(INTENT.key)
     assert remembered is not None
     journal.give_up(INTENT, why="cancelled")
-    with pytest.raises(RuntimeError, match="nothing was recorded"), writing(engine) as connection:
-        journal._update(connection, remembered, {"alarmed": True})
+    with pytest.raises(RuntimeError, match="nothing was recorded"):
+        journal._write(lambda tx: journal._update(tx, remembered, {"alarmed": True}))
     row = journal.effect(INTENT.key)
     assert row is not None
     assert not row.alarmed

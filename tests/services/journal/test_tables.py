@@ -81,8 +81,9 @@ def test_the_database_itself_has_one_row_per_key_and_one_decision_per_name(journ
         with pytest.raises(sa.exc.IntegrityError), writing(engine) as connection:
             connection.execute(EFFECTS.insert().values(rival))
     decided = {"origin": "demo", "scope": intent.scope, "name": intent.name, "generation": 1}
-    with engine.begin() as connection:
-        connection.exec_driver_sql("DROP TRIGGER IF EXISTS decisions_first_wins")
+    if engine.dialect.name == "sqlite":  # where the first decision also stands by a trigger
+        with engine.begin() as connection:
+            connection.exec_driver_sql("DROP TRIGGER decisions_first_wins")
     with pytest.raises(sa.exc.IntegrityError), writing(engine) as connection:
         connection.execute(
             DECISIONS.insert().values(
