@@ -6,7 +6,9 @@ What this module guarantees to both stores:
   still true when it commits. Writers of one process queue instead of failing with "database is locked".
 - A commit is on disk before it returns (SQLite: WAL with synchronous=FULL; PostgreSQL: `check_durable` refuses a server
   that would lose it).
-- Nobody waits for longer than an activity attempt may take, and a frozen client's transaction is ended by the server.
+- On PostgreSQL nobody waits for a lock, a statement or a host that is gone for longer than an activity attempt may
+  take, and the server ends a frozen client's transaction. A server that is frozen itself keeps its clients waiting, and
+  nothing is sent meanwhile.
 - A COMMIT whose answer was lost is told apart from one that failed (`CommitUnknown`).
 - A store is used only at the schema revision this build was written for.
 """
@@ -41,7 +43,15 @@ _POSTGRES_TIMEOUTS = {
     # A client that is frozen in a transaction holds its rows no longer than this.
     "idle_in_transaction_session_timeout": "5s",
 }
-_POSTGRES_CONNECTING = {"connect_timeout": 5, "tcp_user_timeout": 5000, "application_name": "counterfoil"}
+_POSTGRES_CONNECTING = {
+    "application_name": "counterfoil",
+    "connect_timeout": 5,
+    # A host that is gone is noticed in 5 s, with a request unacknowledged and without.
+    "tcp_user_timeout": 5000,
+    "keepalives_idle": 2,
+    "keepalives_interval": 1,
+    "keepalives_count": 3,
+}
 # Each of these off means that a commit may be lost or torn though it was answered.
 _DURABLE = ("fsync", "full_page_writes", "synchronous_commit")
 

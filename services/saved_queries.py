@@ -26,6 +26,10 @@ SAVED_QUERIES = (
         title="Pending when closed, frozen since: ask `counterfoil effects show KEY`",
         query=f"{PENDING_EFFECTS.name} > 0 AND CloseTime IS NOT NULL",  # the UI shows != as =
     ),
+    SavedQuery(
+        title="Stuck: its workflow tasks fail, reset it to the last completed one",
+        query="TemporalReportedProblems IN ('category=WorkflowTaskFailed') AND ExecutionStatus = 'Running'",
+    ),
     SavedQuery(title="Sweeps", query=f"WorkflowType = '{Reconciliation.__name__}'"),
 )
 

@@ -8,24 +8,39 @@ from temporalio.client import Client
 from services.drill.processes import Processes, TemporalServer
 from tests.faults.harness import Case, open_case
 from tests.faults.servers import Bench, Inventory
-from tests.faults.stores import PostgresStores, SqliteStores
+from tests.faults.stores import PostgresStores, SqliteStores, Stores
+from tests.postgres import Databases
 
 
-@pytest.fixture(scope="session", params=["sqlite", "postgresql"])
-async def bench(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bench]:
-    """One Temporal server and one inventory, with journal and inventory on one kind of database."""
+@pytest.fixture(scope="session")
+async def benches(tmp_path_factory: pytest.TempPathFactory, postgres: Databases) -> AsyncIterator[dict[str, Bench]]:
+    """One Temporal server; an inventory, with journals beside it, on each kind of database."""
     folder = tmp_path_factory.mktemp("faults")
-    on_sqlite = request.param == "sqlite"
-    stores = SqliteStores(folder) if on_sqlite else PostgresStores(request.getfixturevalue("postgres"))
+    stores: dict[str, Stores] = {"sqlite": SqliteStores(folder), "postgresql": PostgresStores(postgres)}
     with Processes() as processes:
-        inventory = Inventory(processes, folder, stores.inventory())
         temporal = TemporalServer(processes, database=folder / "temporal.db", log=folder / "temporal.log")
         await temporal.start()
-        await inventory.start()
         client = await Client.connect(temporal.address)
-        yield Bench(
-            folder=folder, processes=processes, temporal=temporal, client=client, inventory=inventory, stores=stores
-        )
+        made = {}
+        for dialect, kept_in in stores.items():
+            (folder / dialect).mkdir()
+            inventory = Inventory(processes, folder / dialect, kept_in.inventory())
+            await inventory.start()
+            made[dialect] = Bench(
+                folder=folder / dialect,
+                processes=processes,
+                temporal=temporal,
+                client=client,
+                inventory=inventory,
+                stores=kept_in,
+            )
+        yield made
+
+
+@pytest.fixture
+def bench(benches: dict[str, Bench], dialect: str) -> Bench:
+    """What the cases of a session share, on one kind of database."""
+    return benches[dialect]
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from workflows import policies, search_attributes
 
 pytestmark = pytest.mark.temporal
 
-PENDING, UNKNOWN, FROZEN, SWEEPS = (saved.query for saved in SAVED_QUERIES)
+PENDING, UNKNOWN, FROZEN, STUCK, SWEEPS = (saved.query for saved in SAVED_QUERIES)
 MANY = 100
 
 
@@ -58,6 +58,7 @@ async def test_an_outcome_is_unknown_for_everybody_to_see_while_its_activity_sti
     await found_by(case, UNKNOWN)
     await found_by(case, PENDING)
     await found_by(case, FROZEN)
+    await found_by(case, STUCK)
     assert {one.workflow_type async for one in case.client.list_workflows(SWEEPS)} == {"Reconciliation"}
 
 

@@ -13,6 +13,7 @@ from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from services.drill.network_faults import DelayRequest, WithholdResponse
 from services.drill.processes import Processes, TemporalServer, wait_until
 from services.effects.records import Outcome
+from services.saved_queries import SAVED_QUERIES
 from services.temporal import task_queue
 from tests.faults.author_worker import THIS_BUILD
 from tests.faults.books import NAME, STOCK, WANTED
@@ -99,7 +100,7 @@ async def test_a_temporal_put_back_while_no_worker_runs_is_told_every_outcome_by
 
 
 ORDERS = 2
-DAMAGED = "TemporalReportedProblems IN ('category=WorkflowTaskFailed') AND ExecutionStatus = 'Running'"
+DAMAGED = next(saved.query for saved in SAVED_QUERIES if saved.title.startswith("Stuck"))
 
 
 async def _sticky_queue(handle: Handle) -> str:
