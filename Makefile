@@ -24,7 +24,7 @@ up: $(STAMP) ## the local stack in var/up, left running to look at until Ctrl-C
 
 test: $(STAMP) ## lint, types, import contracts and every test
 	$(MAKE) --no-print-directory lint
-	.venv/bin/pytest --numprocesses 3 --dist worksteal
+	.venv/bin/pytest --numprocesses 4 --dist worksteal
 
 mutants: $(STAMP) ## each guard of docs/guarantees.md removed in turn: the tests must notice (minutes)
 	.venv/bin/python -m tests.mutants

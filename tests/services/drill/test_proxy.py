@@ -3,7 +3,7 @@
 import asyncio
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import httpx
 import pytest
@@ -272,6 +272,18 @@ async def test_an_outage_refuses_connections_and_ends(proxy: FaultProxy, client:
         with pytest.raises(httpx.ConnectError):
             await reserve(client)
         await proxy.up()
+
+
+@pytest.mark.parametrize("turns", range(8))
+async def test_a_connection_that_comes_as_the_proxy_goes_down_is_closed_too(proxy: FaultProxy, turns: int) -> None:
+    """At every turn of the loop on the way to being served: none stays open with nobody behind it."""
+    host, port = proxy.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await proxy.down()
+        with suppress(ConnectionResetError):
+            assert await asyncio.to_thread(connection.recv, 1) == b""
 
 
 async def test_an_unreachable_upstream_is_seen_and_fails_the_fault_that_needed_it() -> None:
