@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, suppress
 import httpx
 import pytest
 import uvicorn
+from anyio.lowlevel import checkpoint
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -280,7 +281,7 @@ async def test_a_connection_that_comes_as_the_proxy_goes_down_is_closed_too(prox
     host, port = proxy.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=10) as connection:
         for _ in range(turns):
-            await asyncio.sleep(0)
+            await checkpoint()
         await proxy.down()
         with suppress(ConnectionResetError):
             assert await asyncio.to_thread(connection.recv, 1) == b""
