@@ -13,7 +13,7 @@ from collections.abc import Callable
 from activities.contracts import Standing
 from services.effects.errors import HeldBack, NotSent, OutcomeUnknown
 from services.effects.provider import Provider
-from services.effects.records import Answer, EffectRow, Intent, Mark, Seen
+from services.effects.records import Answer, EffectRow, Intent, Mark, Outcome, Seen
 from services.effects.settle import Next
 from services.effects.states import EffectState
 from services.journal.store import Begun, Journal, Observed
@@ -68,7 +68,7 @@ class Attempts:
             self._journal.observe, begun.row.key, answer, attempt_id=begun.attempt.attempt_id
         )
         raise_if_retryable(observed, answer)
-        return await standing_of(self._journal, observed.row, waiting=answer.reason)
+        return standing(observed.row, observed.outcome, waiting=answer.reason)
 
     async def _after_interruption(self, intent: Intent, row: EffectRow, mark: Callable[[], Mark]) -> Begun:
         """A mark exists already, or recovery made the row: the receipt is asked for before anything is sent."""
@@ -81,8 +81,13 @@ class Attempts:
 
 
 async def standing_of(journal: Journal, row: EffectRow, *, waiting: str) -> Standing:
-    """How a row stands, as an activity answers it."""
+    """How a row stands, as an activity answers it; what may be answered is read from the journal."""
     outcome = await asyncio.to_thread(journal.outcome_of, row) if row.state.terminal else None
+    return standing(row, outcome, waiting=waiting)
+
+
+def standing(row: EffectRow, outcome: Outcome | None, *, waiting: str) -> Standing:
+    """How a row stands, as an activity answers it."""
     if row.state.terminal and outcome is None:
         waiting = "settled, but its release is under way or a late observation waits for a person"
     if row.state is EffectState.IN_DOUBT:

@@ -144,10 +144,13 @@ class JournalReads:
 
     def outcome_of(self, row: EffectRow) -> Outcome | None:
         """How an effect ended whose row has just been read, as `outcome` says it; a settled row does not change."""
+        with reading(self._engine) as connection:
+            return self._answer(connection, row)
+
+    def _answer(self, connection: sa.Connection, row: EffectRow) -> Outcome | None:
         if row.receipt is None or row.settled_at is None:
             return None
-        with reading(self._engine) as connection:
-            related = self._related(connection, row)
+        related = self._related(connection, row)
         if any(other.alarmed for other in related if other.name == row.name):
             return None
         state = OutcomeState(row.state)

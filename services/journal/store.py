@@ -32,6 +32,7 @@ from services.effects.records import (
     EffectRow,
     Intent,
     Mark,
+    Outcome,
     Receipt,
     Seen,
     Source,
@@ -65,10 +66,17 @@ class Begun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """What an observation did: the row after the journal's own guarded update, and what follows."""
+    """What an observation did.
+
+    Attributes:
+        row: after the journal's own guarded update.
+        settlement: what was decided, and what follows.
+        outcome: what may be answered, as `outcome` says it; None while nothing may.
+    """
 
     row: EffectRow
     settlement: Settlement
+    outcome: Outcome | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -231,7 +239,7 @@ class Journal(JournalReads):
             row = self._move(tx, row, settlement.state, answer.receipt)
         if settlement.predecessor is not None:
             row = self._late_predecessor(tx, row, settlement.predecessor, settlement.alarm or "")
-        return Observed(row=row, settlement=settlement)
+        return Observed(row=row, settlement=settlement, outcome=self._answer(tx.connection, row))
 
     def _ensure(self, tx: _Writing, intent: Intent, *, born_by: str) -> tuple[EffectRow, bool]:
         key = intent.key
