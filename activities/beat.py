@@ -21,16 +21,18 @@ async def beating(work: Coroutine[Any, Any, T]) -> T:
     """Do the work to its end, with heartbeats beside it.
 
     A cancellation of the activity does not cut the work: a send that is cut is an unknown outcome. The work has limits
-    of its own, and when it is done the cancellation goes on.
+    of its own, and when it is done the cancellation goes on. Most work is done before the first heartbeat is due: each
+    one costs the server as much as a task.
     """
     task = asyncio.create_task(work)
     cancellation: asyncio.CancelledError | None = None
     while not task.done():
-        activity.heartbeat()
         try:
             await asyncio.wait({task}, timeout=HEARTBEAT_EVERY_SECONDS)
         except asyncio.CancelledError as error:
             cancellation = error
+        if not task.done():
+            activity.heartbeat()
     if cancellation is not None and task.exception() is not None:
         raise cancellation
     return task.result()
