@@ -7,7 +7,13 @@ from datetime import datetime
 from typing import Any, BinaryIO
 
 import click
-from temporalio.client import Client, WorkflowExecutionDescription, WorkflowFailureError, WorkflowHandle
+from temporalio.client import (
+    Client,
+    WorkflowExecutionDescription,
+    WorkflowExecutionStatus,
+    WorkflowFailureError,
+    WorkflowHandle,
+)
 from temporalio.service import RPCError, RPCStatusCode
 
 from services.cli.opening import open_journal
@@ -197,9 +203,17 @@ def cancel(output: Output, incident_id: str) -> None:
 
 async def _cancel(incident_id: str) -> None:
     try:
-        await (await connect()).get_workflow_handle(incident_id).cancel()
+        handle = (await connect()).get_workflow_handle(incident_id)
+        described = await handle.describe()
+        await handle.cancel()  # of a workflow that has ended some servers take this without a word
     except RPCError as error:
         raise _not_found(incident_id, error) from error
+    if described.status is not WorkflowExecutionStatus.RUNNING:
+        ended = "ended" if described.status is None else described.status.name.lower()
+        raise CommandError(
+            f"{incident_id} does not run any more ({ended}): there is nothing to cancel, and nothing was changed. What "
+            f"it holds: counterfoil incident show {incident_id}"
+        )
 
 
 @incident.command(short_help="Show its workflow, its decisions and its effects.")

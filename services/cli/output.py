@@ -129,8 +129,9 @@ class Output:
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: str = "") -> None:
         """Print a table for people; only inside `result(people=...)`.
 
-        A terminal gets rules and folded cells, a pipe gets plain columns in which nothing is cut. Columns whose cells
-        are all numbers stand right.
+        A terminal gets rules and cells folded between words, a pipe gets plain columns in which nothing is cut. No word
+        is ever broken, for a key or a link is there to be copied: a narrow terminal breaks such a line itself. Columns
+        whose cells are all numbers stand right.
         """
         from rich import box  # noqa: PLC0415 - --help must not wait for rich
         from rich.console import Console  # noqa: PLC0415
@@ -144,6 +145,8 @@ class Output:
         piped = io.StringIO()
         to = self._stdout if terminal else piped
         console = Quiet(file=to, markup=False, emoji=False, highlight=False, width=None if terminal else _PIPE_COLUMNS)
+        least = _longest_words(columns, rows)
+        console.width = max(console.width, sum(least) + 3 * len(columns))
         table = Table(
             title=title or None,
             title_justify="left",
@@ -153,10 +156,10 @@ class Output:
         )
         for index, column in enumerate(columns):
             numbers = bool(rows) and all(isinstance(row[index], int) for row in rows)
-            table.add_column(column, justify="right" if numbers else "left", overflow="fold")
+            table.add_column(column, justify="right" if numbers else "left", overflow="fold", min_width=least[index])
         for row in rows:
             table.add_row(*(printable("-" if cell is None else str(cell)) for cell in row))
-        console.print(table)
+        console.print(table, crop=False)
         # Nothing on a terminal. rich fills the last column with blanks, which nobody wants in a file.
         self._stdout.writelines(line.rstrip(" ") + "\n" for line in piped.getvalue().split("\n")[:-1])
 
@@ -402,3 +405,10 @@ _EXPLAINERS: tuple[tuple[str, Callable[[Any, BaseException], CommandError | None
     ("httpx", _explain_httpx),
     ("temporalio.service", _explain_temporal),
 )
+
+
+def _longest_words(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> list[int]:
+    """For each column, the width in which no word of it need be broken."""
+    lines = [columns, *rows]
+    words = ([word for line in lines for word in str(line[index]).split()] for index in range(len(columns)))
+    return [max(map(len, found), default=0) for found in words]

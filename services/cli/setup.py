@@ -58,7 +58,7 @@ def setup(output: Output, *, wait_seconds: float, ui_url: str | None) -> None:
     added = ", ".join(made.attributes_added)
     words = [
         f"Search attributes: {added + ' added' if added else 'all there'}.",
-        f"Schedule {schedule_id(origin)}: {'made' if made.new_schedule else 'brought to this build'}.",
+        f"Schedule {schedule_id(origin)}: {'made' if made.new_schedule else 'there, in the form of this build'}.",
         f"The inventory's tenant: {'marked as' if made.tenant_marked else 'marked before as'} origin {origin}.",
         "Saved queries for Temporal's UI:",
         *(f"  {saved['title']}\n    {saved['query']}\n    {saved['url']}" for saved in queries),

@@ -26,7 +26,11 @@ _LOOK_SECONDS = 0.5
     show_default=True,
     help="Keep databases, logs and secrets here; the next start goes on with them.",
 )
-@click.option("--postgres", is_flag=True, help="Keep the journal and the inventory on PostgreSQL.")
+@click.option(
+    "--postgres",
+    is_flag=True,
+    help="Keep the journal and the inventory on PostgreSQL; it asks nobody on this machine for a password.",
+)
 @click.option("--workers", type=click.IntRange(1, 16), default=2, show_default=True, help="How many worker processes.")
 @pass_output
 def up(output: Output, *, folder: Path, postgres: bool, workers: int) -> None:
@@ -47,7 +51,7 @@ def up(output: Output, *, folder: Path, postgres: bool, workers: int) -> None:
     except ProcessError as error:
         message = f"The stack could not be started. {error} Everything is kept in {folder}."
         raise CommandError(message, ExitCode.UNREACHABLE) from error
-    output.progress(f"Stopped. Everything is kept in {folder}: counterfoil up goes on where it was.")
+    output.progress(f"Stopped. Everything is kept in {folder}: counterfoil up --folder {folder} goes on where it was.")
 
 
 async def _until_ended(output: Output, processes: Processes, folder: Path, *, postgres: bool, workers: int) -> None:
@@ -94,8 +98,9 @@ def _say(output: Output, local: LocalStack, folder: Path) -> None:
         if local.postgres_data is not None:
             rows.append(("PostgreSQL's data", f"{local.postgres_data} (root may not run it in a folder of its own)"))
         output.table(["", "where"], rows)
-        output.say("\nSaved queries for Temporal's UI:\n")
-        output.table(["finds", "link"], [(saved["title"], saved["url"]) for saved in queries])
+        output.say("\nSaved queries for Temporal's UI:")
+        for saved in queries:
+            output.say(f"  {saved['title']}\n    {saved['url']}")
         output.say("")
         output.table(["process", "pid"], list(pids.items()))
         output.say(f"\nIn another shell:\n\n    source {folder / local.env_file.name}\n")

@@ -139,6 +139,7 @@ class Stack:
             "COUNTERFOIL_INVENTORY_TOKENS": f"{self.origin}={self._token}",
             "COUNTERFOIL_INVENTORY_TOKEN": self._token,
             "COUNTERFOIL_INVENTORY_URL": inventory_url or self.inventory_url,
+            "COUNTERFOIL_TEMPORAL_UI_URL": self.temporal.ui_url or "",
             "TEMPORAL_ADDRESS": self.temporal.address,
             "TEMPORAL_CONFIG_FILE": str(self.folder / "temporal.toml"),
         }

@@ -37,6 +37,9 @@ async def test_a_decision_on_an_ended_incident_is_answered_from_the_journal(
         again = await ask("incident", "approve", "INC-7", *arguments)
         rest = "" if recorded else " That decision stands; yours was not recorded."
         assert (again.returncode, again.stdout) == (code, f"{first.stdout.rstrip()}{rest}\n")
+    cancelled = await ask("incident", "cancel", "INC-7")
+    assert (cancelled.returncode, cancelled.stdout) == (2, "")
+    assert cancelled.stderr.startswith("Error: INC-7 does not run any more (completed): there is nothing to cancel")
     assert (await deployment.get("/v1/stock/FILTER-A"))["available"] == 8
 
 

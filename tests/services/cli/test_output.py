@@ -133,16 +133,20 @@ class _Terminal(io.StringIO):
         return True
 
 
-def test_a_table_on_a_terminal_of_80_columns_folds_and_cuts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every character of a long key is there, on several lines."""
+def test_a_table_on_a_terminal_of_80_columns_folds_between_words_and_breaks_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A sentence goes on in the next line; a key or a link stays whole, to be copied, however long it is."""
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("NO_COLOR", "1")
-    stdout = _Terminal()
-    Output(as_json=False, stdout=stdout).table(["key", "state"], [["k" * 150, "pending"]])
-    text = re.sub(r"\x1b\[[0-9;]*m", "", stdout.getvalue())
-    assert text.count("k") == 150 + len("k")
-    assert max(len(line) for line in text.splitlines()) <= 80
+    for word, widest in (("k" * 40, 80), ("k" * 150, 170)):
+        stdout = _Terminal()
+        Output(as_json=False, stdout=stdout).table(["key", "what"], [[word, "of some words " * 12]])
+        text = re.sub(r"\x1b\[[0-9;]*m", "", stdout.getvalue())
+        assert word in text
+        assert text.count("words") == 12
+        assert max(len(line) for line in text.splitlines()) <= widest
 
 
 def test_text_that_stdout_cannot_encode_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
