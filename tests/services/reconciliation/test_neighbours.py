@@ -1,12 +1,14 @@
 """Who of this host's workers has died is known from their marks, and told once."""
 
 import asyncio
+import logging
 import subprocess
 from dataclasses import asdict
 
 import pytest
 import sqlalchemy as sa
 
+from services import worker as process
 from services.database import writing
 from services.journal.tables import ENTRIES
 from services.process_identity import ProcessIdentity, identity, provably_dead
@@ -88,3 +90,31 @@ async def test_a_mark_that_cannot_be_read_keeps_no_worker_from_watching(bench: B
         assert neighbours.newly_dead() == []
         await asyncio.to_thread(end, process)
         assert neighbours.newly_dead() == [asdict(who)]
+
+
+async def test_what_keeps_a_worker_from_watching_is_said_once_and_it_goes_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Five times a second it would fill the log of an outage; and whatever it was, the next death is told."""
+    looks = iter([ValueError("one"), KeyError("two"), OSError("three")])
+    told = asyncio.Event()
+
+    class Others(Neighbours):
+        def __init__(self) -> None:
+            """Of no journal."""
+
+        def newly_dead(self) -> list[dict[str, str | int]]:
+            for error in looks:
+                raise error
+            return [{"pid": 7}]
+
+    async def trigger(_client: object, _origin: str) -> None:
+        told.set()
+
+    monkeypatch.setattr(process, "WATCH_EVERY_SECONDS", 0)
+    monkeypatch.setattr(process, "trigger_sweep", trigger)
+    with caplog.at_level(logging.WARNING, logger=process.__name__):
+        watching = asyncio.create_task(process._watch(None, Others(), "demo"))  # type: ignore[arg-type]
+        await asyncio.wait_for(told.wait(), 10)
+        watching.cancel()
+    assert [record.getMessage() for record in caplog.records] == ["the other workers are not watched for a moment: one"]
