@@ -88,7 +88,7 @@ class Swept:
         matched: settled by a receipt that was looked up.
         voided: settled by closing the key.
         waiting: still unsettled: their workflow sends again, or a person decides.
-        unheard: the provider gave no usable answer.
+        unheard: the provider gave no usable answer, or the journal failed on this row.
     """
 
     looked_at: int = 0

@@ -43,6 +43,9 @@ _POSTGRES_TIMEOUTS = {
     # A client that is frozen in a transaction holds its rows no longer than this.
     "idle_in_transaction_session_timeout": "5s",
 }
+# Whatever the database or the role has for a default: the guards need each statement to see what rivals have committed,
+# and the driver reads times in this style alone.
+_POSTGRES_MEANINGS = {"default_transaction_isolation": "read committed", "datestyle": "ISO"}
 _POSTGRES_CONNECTING = {
     "application_name": "counterfoil",
     "connect_timeout": 5,
@@ -161,7 +164,8 @@ def _postgres(url: sa.URL) -> sa.Engine:
 
 
 def _connect_postgres(connection: Any, _record: Any) -> None:
-    settings = ", ".join(f"set_config('{name}', '{value}', false)" for name, value in _POSTGRES_TIMEOUTS.items())
+    wanted = _POSTGRES_TIMEOUTS | _POSTGRES_MEANINGS
+    settings = ", ".join(f"set_config('{name}', '{value}', false)" for name, value in wanted.items())
     connection.execute(f"SELECT {settings}").close()
     connection.commit()
 

@@ -5,7 +5,8 @@ What this module guarantees:
 - To a process a table is append-only (SELECT and INSERT) unless the table itself says otherwise (`may`). A role cannot
   switch triggers off in tables that it does not own, so this holds where the append-only triggers do, and beside them.
 - Afterwards the role has exactly that: what it was granted in this schema before is taken back in the same transaction.
-- A role that nothing can be kept from (a superuser, the owner) is refused.
+- A role that nothing can be kept from (a superuser, the owner) is refused, and so is one that has more by another role
+  or by PUBLIC: that is not ours to take back.
 """
 
 from typing import Any
@@ -18,7 +19,14 @@ APPEND_ONLY = ("SELECT", "INSERT")
 _VERSION_TABLE = "alembic_version"  # a process compares it with its own build's
 _PRIVILEGES = "counterfoil_privileges"
 # A member of the owner may become the owner, and switch the triggers off.
-_ABOVE = sa.text("SELECT rolsuper OR pg_has_role(oid, current_user, 'MEMBER') FROM pg_roles WHERE rolname = :role")
+# Whoever owns the schema (the database's owner that of `public`) may drop what is in it.
+_ABOVE = sa.text(
+    "SELECT rolsuper OR pg_has_role(oid, current_user, 'MEMBER') OR EXISTS (SELECT FROM pg_namespace "
+    "WHERE nspname = current_schema() AND pg_has_role(pg_roles.oid, nspowner, 'MEMBER')) "
+    "FROM pg_roles WHERE rolname = :role"
+)
+_CHANGES = ("INSERT", "UPDATE", "DELETE", "TRUNCATE", "TRIGGER")
+_HAS = sa.text("SELECT has_table_privilege(:role, to_regclass(:table), :verb)")
 
 
 def may(*privileges: str) -> dict[str, Any]:
@@ -67,7 +75,7 @@ def grant(url: str, metadata: sa.MetaData, role: str) -> dict[str, tuple[str, ..
         role: whose it will be.
 
     Raises:
-        DatabaseError: `require_grantable` says why.
+        DatabaseError: `require_grantable` says why; or it has more by another role. Nothing was changed.
     """
     require_grantable(url, role)
     granted = privileges(metadata)
@@ -75,6 +83,7 @@ def grant(url: str, metadata: sa.MetaData, role: str) -> dict[str, tuple[str, ..
     try:
         with writing(engine) as connection:
             _grant(connection, granted, role)
+            _require_no_more(connection, granted, role)
     finally:
         engine.dispose()
     return granted
@@ -91,6 +100,23 @@ def _grant(connection: sa.Connection, granted: dict[str, tuple[str, ...]], role:
         connection.exec_driver_sql(f"GRANT {', '.join(verbs)} ON TABLE {schema}.{quote(table)} TO {to}")
     # The numbers of the rows that it may insert.
     connection.exec_driver_sql(f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA {schema} TO {to}")
+
+
+def _require_no_more(connection: sa.Connection, granted: dict[str, tuple[str, ...]], role: str) -> None:
+    quote = connection.dialect.identifier_preparer.quote_identifier
+    schema = quote(_name(connection, "schema"))
+    more = [
+        f"{verb} on {table}"
+        for table, verbs in granted.items()
+        for verb in _CHANGES
+        if verb not in verbs
+        and connection.execute(_HAS, {"role": role, "table": f"{schema}.{quote(table)}", "verb": verb}).scalar_one()
+    ]
+    if more:
+        raise DatabaseError(
+            f"The role {role} has {', '.join(more)} by another role or by PUBLIC, and would keep it. Nothing was "
+            "changed. Take that back, or name a role of the process's own."
+        )
 
 
 def _name(connection: sa.Connection, what: str) -> str:

@@ -14,9 +14,7 @@ from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Any
 
-import sqlalchemy as sa
 from temporalio.client import Client
-from temporalio.service import RPCError
 from temporalio.worker import Interceptor, Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 from temporalio.workflow import SandboxImportNotificationPolicy
@@ -28,7 +26,7 @@ from activities.inventory import InventoryActivities
 from activities.inventory_client import InventoryClient
 from activities.journal import JournalActivities
 from activities.reconciliation import ReconciliationActivities
-from services.database import DatabaseError, check_durable, check_schema, open_engine
+from services.database import check_durable, check_schema, open_engine
 from services.effects.provider import Provider
 from services.journal.store import Journal
 from services.process_identity import ProcessIdentity, identity, provably_dead
@@ -36,7 +34,7 @@ from services.reconciliation.neighbours import Neighbours
 from services.reconciliation.sweep import Sweep
 from services.sealing import keep_sealing
 from services.settings import WorkerSettings
-from services.temporal import NotSetUp, check_search_attributes, task_queue, trigger_sweep
+from services.temporal import check_search_attributes, task_queue, trigger_sweep
 from workflows import policies
 from workflows.incident import Incident
 from workflows.reconciliation import Reconciliation
@@ -134,22 +132,27 @@ def build(
 
 def _worker_is_dead(worker: dict[str, Any]) -> bool:
     try:
-        process = ProcessIdentity(**worker)
-    except TypeError:
+        return provably_dead(ProcessIdentity(**worker))
+    except (TypeError, OverflowError):
         return False  # written by another build: nothing is proven
-    return provably_dead(process)
 
 
 async def _watch(client: Client, neighbours: Neighbours, origin: str) -> None:
-    """Ask for a sweep whenever a neighbour has died: it settles at once what that one left."""
+    """Ask for a sweep whenever a neighbour has died: it settles at once what that one left.
+
+    What goes wrong is said once and stops nothing: heartbeats and the Schedule find what this has missed.
+    """
+    failing = False
     while True:
         await asyncio.sleep(WATCH_EVERY_SECONDS)
         try:
             if await asyncio.to_thread(neighbours.newly_dead):
                 await trigger_sweep(client, origin)
-        except (sa.exc.SQLAlchemyError, DatabaseError, RPCError, NotSetUp) as error:
-            # Heartbeats and the Schedule find what this has missed.
-            LOG.warning("the other workers were not watched for a moment: %s", error)
+            failing = False
+        except Exception as error:  # noqa: BLE001 - no failure to watch is worth an effect
+            if not failing:
+                LOG.warning("the other workers are not watched for a moment: %s", error)
+            failing = True
 
 
 async def run(

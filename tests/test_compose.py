@@ -14,8 +14,10 @@ from typing import Any
 
 import psycopg
 import pytest
+import sqlalchemy as sa
 import yaml
 
+from services.database import open_engine
 from services.drill.postgres import PostgresServer, programs_folder
 from services.drill.processes import Child, Processes, TemporalServer, free_port, wait_until
 from workflows import policies
@@ -84,6 +86,16 @@ def test_a_process_that_serves_comes_back_and_has_time_to_end() -> None:
         assert SERVICES[name]["restart"] == "unless-stopped"
     assert SERVICES["worker"]["scale"] == 2
     assert timedelta(seconds=int(SERVICES["worker"]["stop_grace_period"].removesuffix("s"))) > policies.DRAIN
+
+
+def test_postgresql_takes_every_connection_that_its_clients_may_open() -> None:
+    """Its default is 100, of which two workers and the inventory may want 120; here with twice as many workers."""
+    engine = open_engine("postgresql://nobody@127.0.0.1/nothing")
+    assert isinstance(engine.pool, sa.QueuePool)
+    of_one = engine.pool.size() + engine.pool._max_overflow
+    told = [word for word in SERVICES["postgres"].get("command", []) if word.startswith("max_connections=")]
+    taken = int(told[0].removeprefix("max_connections=")) if told else 100
+    assert taken >= of_one * (2 * SERVICES["worker"]["scale"] + 1)
 
 
 def test_temporal_is_told_what_the_embedded_one_is_told(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from services.journal.verification import verify as verify_journal
 from services.settings import JournalSettings
 
 LIMIT = 100
+_NUMBERS = 2**63  # more than any database counts
 
 
 @click.group(cls=Group)
@@ -132,9 +133,13 @@ def _kept(_ctx: click.Context, _param: click.Parameter, file: TextIO | None) -> 
         told: dict[str, Any] = json.load(file)
         last = told["seal"]
         mark = None if last is None else SealMark(**{name: last[name] for name in SealMark.__slots__})
-        return Watermark(**{name: told[name] for name in Watermark.__slots__} | {"seal": mark})
+        kept = Watermark(**{name: told[name] for name in Watermark.__slots__} | {"seal": mark})
+        numbers = [kept.last_entry_id, kept.unsealed, *([] if mark is None else [mark.number, mark.upto_id])]
+        if not all(type(number) is int and 0 <= number < _NUMBERS for number in numbers):
+            raise ValueError("a number that no journal has")  # noqa: TRY301 - it is told below, as the others are
     except (ValueError, KeyError, TypeError, RecursionError):
         raise click.BadParameter(f"{file.name} is not what `journal watermark --json` prints.") from None
+    return kept
 
 
 @journal.command(short_help="Say whether every entry is what was sealed.")

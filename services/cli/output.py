@@ -18,6 +18,7 @@ The errors that people meet:
     TemporalUnreachable        3
     NotSetUp                   2: waiting sets nothing up
     SQLAlchemy's OperationalError, InterfaceError      3
+    its other errors, where PostgreSQL refuses the role or is read-only        2: a person mends that
     httpx.TransportError       3
     Temporal's RPCError, and RuntimeError on connect   3; 2 when Temporal answered and refused
 """
@@ -51,6 +52,15 @@ class ExitCode(IntEnum):
     DEFECT = 70
     INTERRUPTED = 130
 
+
+# By PostgreSQL's SQLSTATE: what waiting does not mend, and what to do about it.
+_REFUSED: Mapping[str, str] = {
+    "42501": (
+        "Check the role in the URL; what a process's role needs, its owner grants: counterfoil migrate journal or "
+        "inventory, with --grant-to ROLE."
+    ),
+    "25006": "Check the URL: it may be that of a standby, or of a server that was told to take no writes.",
+}
 
 _KINDS: Mapping[ExitCode, str] = {
     ExitCode.DONE: "done",
@@ -353,9 +363,15 @@ def _explain_namespace(temporal: Any, error: BaseException) -> CommandError | No
 
 
 def _explain_driver(exceptions: Any, error: BaseException) -> CommandError | None:
-    if not isinstance(error, exceptions.OperationalError | exceptions.InterfaceError):
+    if not isinstance(error, exceptions.DBAPIError):
         return None
     reason = (str(error.orig).strip().splitlines() or [""])[0]
+    advice = _REFUSED.get(getattr(error.orig, "sqlstate", None) or "")
+    if advice is not None:
+        message = f"The database refused ({reason}). Nothing of the transaction was written. {advice}"
+        return CommandError(message, details={"dependency": "database", "reason": reason})
+    if not isinstance(error, exceptions.OperationalError | exceptions.InterfaceError):
+        return None
     message = (
         f"The database stopped answering ({reason}). What had been committed is kept; whether the last transaction was "
         "is not known. Check that the database runs, then look before you repeat the command."

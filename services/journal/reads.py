@@ -59,12 +59,15 @@ class JournalReads:
             return tuple(rows.entry(row) for row in connection.execute(statement).mappings())
 
     def marking_workers(self, *, after_id: int, limit: int = 1000) -> tuple[list[dict[str, str | int]], int]:
-        """Whose attempts were marked in the newest entries after one, and the newest entry's id."""
+        """Whose attempts were marked in the newest entries after one, and the newest entry's id.
+
+        A mark that cannot be read names nobody: entries stay for ever, and no worker could start any more.
+        """
         newest = sa.select(ENTRIES.c.id, ENTRIES.c.kind, ENTRIES.c.body).where(ENTRIES.c.id > after_id)
         with reading(self._engine) as connection:
             found = connection.execute(newest.order_by(ENTRIES.c.id.desc()).limit(limit)).all()
-        workers = [json.loads(body)["worker"] for _, kind, body in found if kind == "attempt"]
-        return workers, found[0].id if found else after_id
+        marking = (_worker(body) for _, kind, body in found if kind == "attempt")
+        return [worker for worker in marking if worker is not None], found[0].id if found else after_id
 
     def effects(
         self,
@@ -207,6 +210,15 @@ class JournalReads:
 def fold_attempts(entries: tuple[Entry, ...]) -> tuple[Attempt, ...]:
     """Every mark of a key, in order, with what was last seen of it, from the entries of that key."""
     return tuple(_marks(entries))
+
+
+def _worker(body: str) -> dict[str, str | int] | None:
+    try:
+        worker = json.loads(body)["worker"]
+    except (KeyError, TypeError, ValueError, RecursionError):
+        return None
+    whole = isinstance(worker, dict) and all(isinstance(value, str | int) for value in worker.values())
+    return worker if whole else None
 
 
 def _marks(entries: tuple[Entry, ...]) -> Iterator[Attempt]:

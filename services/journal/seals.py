@@ -31,6 +31,7 @@ import sqlalchemy as sa
 
 from services.database import insert_once, reading, writing
 from services.journal.rows import text, timestamp
+from services.journal.stored import snapshot
 from services.journal.tables import ENTRIES, JOURNAL, SEALS
 
 # "count" in ASCII: any number that no other use of the database takes.
@@ -133,7 +134,7 @@ def seal(
         return Sealing(entries=0, held_up=True)
     sealed = 0
     while True:
-        with reading(engine) as connection:
+        with snapshot(engine) as connection:  # which reads a digest that is no text, too
             stands = _last(connection)
             after = 0 if stands is None else stands.upto_id
             page = _page(connection, after, upper, entries_per_seal)

@@ -1,10 +1,12 @@
 """The sweep over what is unsettled: from the journal alone, page by page.
 
 It touches only what no live attempt owns, looks receipts up, and voids what has been given up or whose send window has
-passed by the provider's clock, whether its workflow is open or not. It sends nothing.
+passed by the provider's clock, whether its workflow is open or not. It sends nothing. A row that fails is left for the
+next sweep, and keeps no other from being swept, or its workflow from being told.
 """
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +20,8 @@ from services.reconciliation.recovery import owned, recover, unheard
 
 # Look-ups at once: enough to hide the network, few enough to leave the provider to those who send.
 LOOK_UPS_AT_ONCE = 8
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +85,11 @@ class Sweep:
 
         async def one(row: EffectRow) -> SweptRow:
             async with at_once:
-                return await self._one(row)
+                try:
+                    return await self._one(row)
+                except Exception as error:  # noqa: BLE001 - what was settled beside it would never be told
+                    _LOG.warning("%s was not swept (%s); the next sweep tries again", row.key, type(error).__name__)
+                    return SweptRow(what="unheard", row=row)
 
         swept = await asyncio.gather(*(one(row) for row in rows))
         return SweptPage(rows=tuple(swept), next_after=rows[-1].key if len(rows) == limit else None)

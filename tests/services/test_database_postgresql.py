@@ -9,14 +9,18 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from psycopg import sql
 
 from services import database
 from services.database import NotDurable, check_durable, open_engine, reading, writing
 from services.drill.postgres import PostgresServer
 from services.drill.processes import Processes, TemporalServer
 from services.journal.group_commit import GROUP_LOCK_TIMEOUT
+from services.journal.seals import seal
+from services.journal.verification import verify
 from tests.postgres import Databases
 from tests.services.cli.conftest import COUNTERFOIL, environment
+from tests.services.journal.lives import live
 from workflows.policies import START_TO_CLOSE
 
 Engines = Callable[[str], sa.Engine]
@@ -57,6 +61,21 @@ def test_every_connection_has_all_three_timeouts_and_they_fit_into_an_attempt(
     assert 2 * (lock + _length(GROUP_LOCK_TIMEOUT)) + timedelta(seconds=2.5) < START_TO_CLOSE
     # A frozen client lets go of its rows while the attempt that it holds up is still tried again.
     assert idle < START_TO_CLOSE
+
+
+def test_a_database_of_other_defaults_is_used_as_ours(postgres: Databases, engines: Engines) -> None:
+    """Each statement sees what rivals have committed, as the store's guards need it, and times can be read."""
+    url = postgres.migrated("journal")
+    with postgres.connect(url) as connection:
+        name = sql.Identifier(connection.info.dbname)
+        for setting in ("default_transaction_isolation = 'serializable'", "datestyle = 'German'"):
+            connection.execute(sql.SQL("ALTER DATABASE {} SET ").format(name) + sql.SQL(setting))
+    engine = engines(url)
+    live(engine, "INC-1")
+    assert seal(engine, sealed_by="test").entries == 14
+    assert verify(engine).first is None
+    with writing(engine) as connection:
+        assert connection.exec_driver_sql("SHOW transaction_isolation").scalar_one() == "read committed"
 
 
 def test_a_failure_that_was_passed_over_is_no_commit(postgres: Databases, engines: Engines) -> None:

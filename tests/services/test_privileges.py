@@ -175,6 +175,37 @@ def test_a_role_that_nothing_can_be_kept_from_is_refused(role: Role) -> None:
         require_grantable(url, owner)
 
 
+def test_the_owner_of_the_database_is_refused_when_another_owns_the_tables(role: Role) -> None:
+    """The database's owner owns the schema `public`, and whoever owns a schema may drop every table in it."""
+    url = role.databases.migrated("journal")
+    with role.databases.connect(url) as connection:
+        database = sql.Identifier(connection.info.dbname)
+        connection.execute(sql.SQL("ALTER DATABASE {} OWNER TO {}").format(database, sql.Identifier(role.name)))
+        try:
+            with pytest.raises(DatabaseError, match=r"nothing could be kept from it\. Nothing was changed"):
+                grant(url, JOURNAL, role.name)
+        finally:
+            owner = sql.Identifier(connection.info.user)
+            connection.execute(sql.SQL("ALTER DATABASE {} OWNER TO {}").format(database, owner))
+    grant(url, JOURNAL, role.name)
+    role.granted_in.append(url)
+
+
+def test_a_role_that_has_more_from_another_role_is_refused(role: Role) -> None:
+    """What is taken back is what was granted to the role itself; what it inherits would stay."""
+    url = role.databases.migrated("journal")
+    with role.databases.connect(url) as connection:
+        connection.execute(sql.SQL("GRANT pg_write_all_data TO {}").format(sql.Identifier(role.name)))
+        with pytest.raises(DatabaseError, match=r"DELETE.*Nothing was changed"):
+            grant(url, JOURNAL, role.name)
+        connection.execute(sql.SQL("REVOKE pg_write_all_data FROM {}").format(sql.Identifier(role.name)))
+        connection.execute("GRANT DELETE ON effects TO PUBLIC")
+        with pytest.raises(DatabaseError, match=r"DELETE.*effects.*Nothing was changed"):
+            grant(url, JOURNAL, role.name)
+        may_read = connection.execute("SELECT has_table_privilege(%s, 'entries', 'SELECT')", [role.name])
+        assert may_read.fetchone() == (False,)
+
+
 def test_a_role_that_is_not_there_is_named(role: Role) -> None:
     """It is made by whoever gives it its password."""
     with pytest.raises(

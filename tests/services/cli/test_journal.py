@@ -203,7 +203,17 @@ def test_what_was_kept_of_another_journal_is_said(counterfoil: Run, own: dict[st
     assert (done.returncode, f"what was kept is of the journal {'0' * 32}." in done.stdout) == (1, True)
 
 
-@pytest.mark.parametrize("text", ["", "{}", '{"journal_id": "x", "last_entry_id": 1, "unsealed": 0, "seal": 3}', None])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{}",
+        '{"journal_id": "x", "last_entry_id": 1, "unsealed": 0, "seal": 3}',
+        '{"journal_id": "x", "last_entry_id": "1", "unsealed": 0, "seal": null}',
+        '{"journal_id": "x", "last_entry_id": 18446744073709551616, "unsealed": 0, "seal": null}',
+        None,
+    ],
+)
 def test_a_file_that_is_no_watermark_is_2(
     counterfoil: Run, own: dict[str, str], tmp_path: Path, text: str | None
 ) -> None:

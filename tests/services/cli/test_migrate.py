@@ -6,10 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 from psycopg import sql
 
+from services.database import open_engine
 from tests.postgres import Databases
 from tests.services.cli.conftest import Run
+from tests.services.journal.lives import live
 
 STORES = ["journal", "inventory"]
 
@@ -91,6 +94,27 @@ def test_a_migration_grants_a_process_what_it_needs(
         connection.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(role)))
         connection.execute("SELECT version_num FROM alembic_version")
     postgres.drop(url)
+
+
+def test_a_role_that_may_not_and_a_standby_are_2_and_no_defect(
+    counterfoil: Run, role: str, postgres: Databases
+) -> None:
+    """A grant that was forgotten, a migration by a process's role, a server that takes no writes: a person mends it."""
+    url = postgres.migrated("journal")
+    as_role = sa.make_url(url).set(username=role).render_as_string(hide_password=False)
+    read_only = f"{url}?options=-c%20default_transaction_read_only%3Don"
+    engine = open_engine(url)
+    live(engine, "INC-1")
+    engine.dispose()
+    for command, where, why in (
+        (("journal", "watermark"), as_role, "permission denied"),
+        (("migrate", "journal", "base"), as_role, "permission denied"),
+        (("journal", "seal"), read_only, "read-only"),
+    ):
+        done = counterfoil(*command, "--json", COUNTERFOIL_JOURNAL_DATABASE_URL=where)
+        error = json.loads(done.stdout)["error"]
+        assert (done.returncode, error["kind"]) == (2, "wrong-use")
+        assert why in error["message"]
 
 
 @pytest.mark.parametrize("store", STORES)

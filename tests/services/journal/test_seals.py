@@ -4,12 +4,13 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
-from services.database import open_engine
+from services.database import migrate, open_engine
 from services.journal import seals
 from services.journal.rows import entry_digest
 from services.journal.seals import LEAF, Sealing, SealMark, pack_leaves, seal, seal_digest, unpack_leaves, watermark
@@ -126,6 +127,23 @@ def test_a_spoiled_entry_does_not_stop_the_sealing_and_is_named(either: sa.Engin
     first = verify(either).first
     assert first is not None
     assert first.where == "entry 3"
+
+
+@pytest.mark.parametrize("spoiled", ["CAST(X'FF' AS TEXT)", "X'FF'", "7"])
+def test_a_digest_that_is_not_even_text_does_not_stop_the_sealing(tmp_path: Path, spoiled: str) -> None:
+    """SQLite takes anything into any column."""
+    url = f"sqlite:///{tmp_path}/journal.db"
+    migrate("journal", url)
+    engine = open_engine(url)
+    live(engine, "INC-1")
+    disarm(engine)
+    with engine.begin() as connection:
+        connection.execute(sa.update(ENTRIES).where(ENTRIES.c.id == 3).values(digest=sa.text(spoiled)))
+    assert seal(engine, sealed_by="test").entries == 14
+    first = verify(engine).first
+    assert first is not None
+    assert first.where == "entry 3"
+    engine.dispose()
 
 
 def test_two_sealers_at_once_seal_each_entry_once(either: sa.Engine, either_url: str) -> None:

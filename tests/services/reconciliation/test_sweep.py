@@ -15,6 +15,7 @@ from services.effects.states import EffectState
 from services.process_identity import ProcessIdentity, identity, provably_dead
 from services.reconciliation.sweep import Sweep
 from tests.activities.bench import Bench, instead, intent_now, response_lost
+from tests.services.reconciliation.test_neighbours import damage
 
 LONG_AGO = timedelta(minutes=1)
 
@@ -159,6 +160,23 @@ async def test_two_sweeps_at_once_settle_each_effect_once(bench: Bench) -> None:
         moved = [entry for entry in entries if entry.kind == "observation" and entry.body["state"] == "voided"]
         assert len([entry for entry in moved if "receipt" in entry.body]) == 1
         assert "late_observation" not in bench.kinds(intent)
+
+
+async def test_a_row_that_cannot_be_read_keeps_no_other_row_from_being_swept_and_told_of(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One damaged entry: its row stays as it is, whoever waits for another is woken, and later pages come."""
+    all_of_them = intents(5)
+    for intent in all_of_them:
+        bench.pending(intent)
+        bench.journal.give_up(intent, why="cancelled")
+    bench.later(LONG_AGO)
+    damaged, *others = all_of_them
+    damage(bench, damaged.key, "observation", "{")
+    assert await swept(bench, 2) == {"looked_at": 5, "unheard": 1, "voided": 4}
+    assert [bench.state(intent) for intent in others] == ["voided"] * 4
+    assert bench.state(damaged) is EffectState.PENDING
+    assert [damaged.key in record.getMessage() for record in caplog.records] == [True]
 
 
 async def test_an_empty_page_is_the_last_one(bench: Bench) -> None:
