@@ -156,7 +156,8 @@ class Output:
         to = self._stdout if terminal else piped
         console = Quiet(file=to, markup=False, emoji=False, highlight=False, width=None if terminal else _PIPE_COLUMNS)
         least = _longest_words(columns, rows)
-        console.width = max(console.width, sum(least) + 3 * len(columns))
+        # Less 2: rich lets a column with a least width have the padding of edges that are not drawn.
+        console.width = max(console.width - 2, sum(least) + 3 * len(columns))
         table = Table(
             title=title or None,
             title_justify="left",
