@@ -155,9 +155,9 @@ class Output:
         piped = io.StringIO()
         to = self._stdout if terminal else piped
         console = Quiet(file=to, markup=False, emoji=False, highlight=False, width=None if terminal else _PIPE_COLUMNS)
-        least = _longest_words(columns, rows)
-        # Less 2: rich lets a column with a least width have the padding of edges that are not drawn.
-        console.width = max(console.width - 2, sum(least) + 3 * len(columns))
+        cells = [[printable("-" if cell is None else str(cell)) for cell in row] for row in (columns, *rows)]
+        widths = _widths(cells, console.width - 3 * len(columns))
+        console.width = max(console.width, sum(widths) + 3 * len(columns))
         table = Table(
             title=title or None,
             title_justify="left",
@@ -167,9 +167,9 @@ class Output:
         )
         for index, column in enumerate(columns):
             numbers = bool(rows) and all(isinstance(row[index], int) for row in rows)
-            table.add_column(column, justify="right" if numbers else "left", overflow="fold", min_width=least[index])
-        for row in rows:
-            table.add_row(*(printable("-" if cell is None else str(cell)) for cell in row))
+            table.add_column(column, justify="right" if numbers else "left", overflow="fold", width=widths[index])
+        for row in cells[1:]:
+            table.add_row(*row)
         console.print(table, crop=False)
         # Nothing on a terminal. rich fills the last column with blanks, which nobody wants in a file.
         self._stdout.writelines(line.rstrip(" ") + "\n" for line in piped.getvalue().split("\n")[:-1])
@@ -424,8 +424,11 @@ _EXPLAINERS: tuple[tuple[str, Callable[[Any, BaseException], CommandError | None
 )
 
 
-def _longest_words(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> list[int]:
-    """For each column, the width in which no word of it need be broken."""
-    lines = [columns, *rows]
-    words = ([word for line in lines for word in str(line[index]).split()] for index in range(len(columns)))
-    return [max(map(len, found), default=0) for found in words]
+def _widths(lines: Sequence[Sequence[str]], room: int) -> list[int]:
+    """The columns' widths: each cell in one line where there is room, else folded, and no word is broken in any case."""
+    columns = list(zip(*lines, strict=True))
+    whole = [max(1, *map(len, cells)) for cells in columns]
+    least = [max((len(word) for cell in cells for word in cell.split()), default=1) for cells in columns]
+    wanted = sum(whole) - sum(least)
+    spare = min(wanted, max(0, room - sum(least)))
+    return [low + ((high - low) * spare // wanted if wanted else 0) for low, high in zip(least, whole, strict=True)]
