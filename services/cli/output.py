@@ -425,7 +425,7 @@ _EXPLAINERS: tuple[tuple[str, Callable[[Any, BaseException], CommandError | None
 
 
 def _widths(lines: Sequence[Sequence[str]], room: int) -> list[int]:
-    """The columns' widths: each cell in one line where there is room, else folded, and no word is broken in any case."""
+    """The columns' widths: each cell in one line where there is room, else folded; no word is broken in any case."""
     columns = list(zip(*lines, strict=True))
     whole = [max(1, *map(len, cells)) for cells in columns]
     least = [max((len(word) for cell in cells for word in cell.split()), default=1) for cells in columns]
