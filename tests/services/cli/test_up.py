@@ -45,7 +45,9 @@ def running(folder: Path, *options: str, end: signal.Signals = signal.SIGTERM) -
             process.send_signal(end)
             rest, said = process.communicate(timeout=60)
             assert (process.returncode, rest) == (0, "")
-            assert said.endswith(f"Stopped. Everything is kept in {folder}: counterfoil up goes on where it was.\n")
+            assert said.endswith(
+                f"Stopped. Everything is kept in {folder}: counterfoil up --folder {folder} goes on where it was.\n"
+            )
         finally:
             process.kill()
 
