@@ -5,6 +5,7 @@ import logging
 
 import sqlalchemy as sa
 
+from services.background import again_and_again
 from services.journal.seals import seal
 
 # Whoever wants to change the journal unseen has to be faster than this.
@@ -21,13 +22,10 @@ async def keep_sealing(engine: sa.Engine, *, sealed_by: str, every_seconds: floa
         sealed_by: who: stands in every seal.
         every_seconds: between two seals.
     """
-    failing = False
-    while True:
-        try:
-            await asyncio.to_thread(seal, engine, sealed_by=sealed_by)
-            failing = False
-        except Exception as error:  # noqa: BLE001 - no failure to seal is worth an effect
-            if not failing:
-                _LOG.warning("The journal is not sealed (%s). No entry is lost; sealing is tried again.", error)
-            failing = True
-        await asyncio.sleep(every_seconds)
+    await again_and_again(
+        lambda: asyncio.to_thread(seal, engine, sealed_by=sealed_by),
+        every_seconds=every_seconds,
+        say=lambda error: _LOG.warning(
+            "The journal is not sealed (%s). No entry is lost; sealing is tried again.", error
+        ),
+    )

@@ -26,6 +26,7 @@ from activities.inventory import InventoryActivities
 from activities.inventory_client import InventoryClient
 from activities.journal import JournalActivities
 from activities.reconciliation import ReconciliationActivities
+from services.background import again_and_again
 from services.database import check_durable, check_schema, open_engine
 from services.effects.provider import Provider
 from services.journal.store import Journal
@@ -142,17 +143,17 @@ async def _watch(client: Client, neighbours: Neighbours, origin: str) -> None:
 
     What goes wrong is said once and stops nothing: heartbeats and the Schedule find what this has missed.
     """
-    failing = False
-    while True:
-        await asyncio.sleep(WATCH_EVERY_SECONDS)
-        try:
-            if await asyncio.to_thread(neighbours.newly_dead):
-                await trigger_sweep(client, origin)
-            failing = False
-        except Exception as error:  # noqa: BLE001 - no failure to watch is worth an effect
-            if not failing:
-                LOG.warning("the other workers are not watched for a moment: %s", error)
-            failing = True
+
+    async def look() -> None:
+        if await asyncio.to_thread(neighbours.newly_dead):
+            await trigger_sweep(client, origin)
+
+    await asyncio.sleep(WATCH_EVERY_SECONDS)
+    await again_and_again(
+        look,
+        every_seconds=WATCH_EVERY_SECONDS,
+        say=lambda error: LOG.warning("the other workers are not watched for a moment: %s", error),
+    )
 
 
 async def run(

@@ -20,6 +20,7 @@ WITHOUT_MIRROR = {
     "migrations/env.py": "run by every migration, so by tests/services/cli/test_migrate.py",
     "services/effects/provider.py": "a protocol without code",
     "services/incident_desk.py": "proven with the command that uses it",
+    "services/background.py": "proven with the sealing and with the watch of the neighbours, which go on by it",
     "services/worker.py": "proven under a real server: its sandbox in tests/workflows/test_purity.py",
     "services/drill/demo.py": "run whole by tests/services/cli/test_demo.py",
     "services/cli/worker.py": "proven with whole stories",
