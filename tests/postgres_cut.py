@@ -26,6 +26,7 @@ class Cut:
 
     Attributes:
         url: the database's, through the proxy.
+        reached: set when a COMMIT was cut and its client cut off.
     """
 
     def __init__(self, url: str, listener: socket.socket) -> None:
@@ -35,11 +36,13 @@ class Cut:
         self._listener = listener
         self._side: Side | None = None
         self._passing = 0
+        self._holding = b""
+        self.reached = threading.Event()
         self._released, self._arrived = threading.Event(), threading.Event()
 
-    def arm(self, side: Side, *, passing: int = 0) -> None:
-        """Cut one COMMIT: the next, or the one after so many that pass."""
-        self._side, self._passing = side, passing
+    def arm(self, side: Side, *, passing: int = 0, holding: bytes = b"") -> None:
+        """Cut one COMMIT: the next, or the one after so many that pass; of a transaction in which these bytes went."""
+        self._side, self._passing, self._holding = side, passing, holding
 
     def release(self) -> None:
         """Let a late COMMIT arrive, and wait for the server's answer to it."""
@@ -55,14 +58,19 @@ class Cut:
 
     def _connection(self, client: socket.socket) -> None:
         with client, socket.create_connection(self._server) as server, suppress(OSError):
+            holds = False  # whether the bytes asked for went in this transaction
             while True:
                 for source in select.select([client, server], [], [])[0]:
                     data = source.recv(65536)
                     if not data:
                         return
-                    if source is client and data.endswith(_COMMIT) and (side := self._taken()):
-                        self._cut(side, data, client, server)
-                        return
+                    if source is client:
+                        holds = holds or self._holding in data
+                        commits = data.endswith(_COMMIT)
+                        if commits and holds and (side := self._taken()):
+                            self._cut(side, data, client, server)
+                            return
+                        holds = holds and not commits
                     (server if source is client else client).sendall(data)
 
     def _taken(self) -> Side | None:
@@ -73,14 +81,19 @@ class Cut:
         side, self._side = self._side, None
         return side
 
-    def _cut(self, side: Side, data: bytes, client: socket.socket, server: socket.socket) -> None:
+    def _cut(self, side: Side, commit: bytes, client: socket.socket, server: socket.socket) -> None:
+        if side is Side.AFTER:
+            self._deliver(commit, server)
+        client.close()
+        self.reached.set()
         if side is Side.LATE:
-            client.close()
             self._released.wait()
-        if side is not Side.BEFORE:
-            server.sendall(data)
-            server.recv(65536)  # all that was sent before has been answered, so this is the answer to it
-            self._arrived.set()
+            self._deliver(commit, server)
+
+    def _deliver(self, commit: bytes, server: socket.socket) -> None:
+        server.sendall(commit)
+        server.recv(65536)  # all that was sent before has been answered, so this is the answer to it
+        self._arrived.set()
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """What PostgreSQL alone may do to a deployment: it is stopped at once, or a COMMIT of it gets no answer."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
@@ -11,11 +12,11 @@ from services.drill.postgres import PostgresServer
 from services.drill.processes import Processes, TemporalServer, wait_until
 from services.effects.records import Seen
 from tests.faults.books import STOCK, WANTED, committed
-from tests.faults.commit_cut import CommitCut, Cut
 from tests.faults.harness import Case, open_case, reached, within
 from tests.faults.servers import LIMIT_SECONDS, Bench, Inventory
 from tests.faults.stores import PostgresStores
 from tests.postgres import Databases
+from tests.postgres_cut import Cut, Side, cutting
 
 pytestmark = pytest.mark.temporal
 
@@ -128,12 +129,18 @@ async def test_an_inventory_whose_server_is_stopped_at_once_keeps_what_it_has_an
         assert not any(entry.kind == "late_observation" for entry in entries)
 
 
+async def _meet_the_cut(case: Case, cut: Cut, side: Side) -> None:
+    """Run until the COMMIT of the first attempt's mark has been cut."""
+    cut.arm(side, holding=b'"task_token"')  # of all entries only a mark has one
+    await case.worker(journal_url=cut.url)
+    await case.start()
+    assert await asyncio.to_thread(cut.reached.wait, LIMIT_SECONDS)
+
+
 async def test_a_mark_whose_commit_was_not_answered_is_read_back_and_sent_once(case: Case) -> None:
     """A14, G1: the server had committed it; the same attempt goes on, on a new connection."""
-    async with CommitCut(case.journal_url, Cut.ANSWER_LOST) as cut:
-        await case.worker(journal_url=cut.url)
-        await case.start()
-        await within(cut.reached.wait())
+    with cutting(case.journal_url) as cut:
+        await _meet_the_cut(case, cut, Side.AFTER)
         outcome = (await case.result()).outcomes[0]
     assert outcome.receipt == await case.receipt()
     assert [attempt.seen for attempt in case.journal.attempts(case.key())] == [Seen.RECEIPT]
@@ -143,10 +150,8 @@ async def test_a_mark_whose_commit_was_not_answered_is_read_back_and_sent_once(c
 
 async def test_nothing_is_sent_for_a_mark_whose_commit_never_arrived(case: Case) -> None:
     """A14, G1: the transaction is rolled back; the retry marks, and sends, once."""
-    async with CommitCut(case.journal_url, Cut.LOST) as cut:
-        await case.worker(journal_url=cut.url)
-        await case.start()
-        await within(cut.reached.wait())
+    with cutting(case.journal_url) as cut:
+        await _meet_the_cut(case, cut, Side.BEFORE)
         outcome = (await case.result()).outcomes[0]
     assert outcome.receipt == await case.receipt()
     assert await case.books() == committed(posts=1, attempts=1)
@@ -154,18 +159,15 @@ async def test_nothing_is_sent_for_a_mark_whose_commit_never_arrived(case: Case)
 
 async def test_a_mark_whose_commit_arrives_late_is_one_that_nobody_has_sent_for(case: Case) -> None:
     """A14, G4: read back and not found, so nothing was sent; found later, so the receipt is asked for first."""
-    async with CommitCut(case.journal_url, Cut.LATE) as cut:
-        await case.worker(journal_url=cut.url)
-        await case.start()
-        await within(cut.reached.wait())
+    with cutting(case.journal_url) as cut:
+        await _meet_the_cut(case, cut, Side.LATE)
 
         async def tried_again() -> bool:
             return any(one.attempt > 1 for one in (await case.describe()).raw_description.pending_activities)
 
         await wait_until(tried_again, timeout_seconds=LIMIT_SECONDS, what="the first try has failed")
         assert case.proxy.requests.total() == 0
-        cut.release()
-        await within(cut.arrived.wait())
+        await asyncio.to_thread(cut.release)
         outcome = (await case.result()).outcomes[0]
     assert outcome.receipt == await case.receipt()
     assert [attempt.seen for attempt in case.journal.attempts(case.key())] == [None, Seen.RECEIPT]
