@@ -36,7 +36,7 @@ from activities.contracts import SEND_DEADLINE_SECONDS
 from activities.inventory_client import InventoryClient
 from services.database import open_engine
 from services.drill.copies import copy_of, put_back
-from services.drill.network_faults import Armed
+from services.drill.network_faults import Armed, WithholdResponse
 from services.drill.processes import Child, Processes, TemporalServer, wait_until
 from services.drill.proxy import FaultProxy
 from services.effects.keys import derive_key
@@ -206,6 +206,14 @@ class Case:
                 reset_reapply_exclude_types=exclude,
             )
         )
+
+    async def unheard(self) -> tuple[Child, Armed]:
+        """A worker whose effect the inventory has committed, and which has not heard so; the answer in hand."""
+        withheld = self.proxy.arm(self.key(), WithholdResponse())
+        worker = await self.worker()
+        await self.start()
+        assert await reached(withheld) == 201
+        return worker, withheld
 
     async def settled(self, key: str | None = None) -> str:
         """Wait until the journal has an effect in a terminal state; which one."""

@@ -93,10 +93,7 @@ async def test_a_cancel_over_a_frozen_attempt_that_had_committed_gives_the_units
 
 async def test_a_cancel_that_comes_too_late_gives_back_what_was_committed(case: Case) -> None:
     """E16, E08: the answer is on its way; the operator never reads "cancelled" over held units."""
-    withheld = case.proxy.arm(case.key(), WithholdResponse())
-    await case.worker()
-    await case.start()
-    await reached(withheld)
+    await case.unheard()
     await case.handle().cancel()
     await case.ends_cancelled()
     books = await case.books()

@@ -4,10 +4,9 @@ import asyncio
 
 import pytest
 
-from services.drill.network_faults import WithholdResponse
 from services.effects.states import EffectState
 from tests.faults.books import Books, committed
-from tests.faults.harness import Case, reached
+from tests.faults.harness import Case
 
 pytestmark = pytest.mark.temporal
 
@@ -20,10 +19,7 @@ async def _finish(case: Case) -> None:
 
 
 async def _put_back_to_the_pending_intent(case: Case) -> None:
-    withheld = case.proxy.arm(case.key(), WithholdResponse())
-    await case.worker()
-    await case.start()
-    assert await reached(withheld) == 201
+    _, withheld = await case.unheard()
     copy = case.copy_journal()
     withheld.release()
     await _finish(case)

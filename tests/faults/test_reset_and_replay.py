@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from temporalio.client import Client, WorkflowExecutionStatus
 
-from services.drill.network_faults import DelayRequest, WithholdResponse
+from services.drill.network_faults import DelayRequest
 from services.drill.processes import wait_until
 from services.incident_desk import approve_incident, start_incident
 from services.incidents import Approval as ApprovalRule
@@ -50,10 +50,7 @@ async def test_a_finished_workflow_reset_to_its_last_task_gets_its_receipt_again
 
 async def test_a_workflow_reset_while_its_effect_is_unknown_finds_the_receipt(case: Case) -> None:
     """E01, A01: committed and unheard of; the new run looks up under the same key and sends nothing."""
-    withheld = case.proxy.arm(case.key(), WithholdResponse())
-    await case.worker()
-    await case.start()
-    assert await reached(withheld) == 201
+    await case.unheard()
     receipt = await case.receipt()
     await case.reset()
     await _answers_the_same(case, receipt, replayed=False)
@@ -62,10 +59,7 @@ async def test_a_workflow_reset_while_its_effect_is_unknown_finds_the_receipt(ca
 
 async def test_a_workflow_reset_to_its_last_task_while_its_effect_is_unknown_finds_the_receipt(case: Case) -> None:
     """E01, A01: the activity alone is run again."""
-    withheld = case.proxy.arm(case.key(), WithholdResponse())
-    await case.worker()
-    await case.start()
-    assert await reached(withheld) == 201
+    await case.unheard()
     receipt = await case.receipt()
     await case.reset(to_last=True)
     await _answers_the_same(case, receipt, replayed=False)
@@ -94,10 +88,7 @@ async def test_an_approval_stands_after_a_reset_to_before_it(case: Case) -> None
 
 async def test_a_workflow_terminated_over_an_unknown_effect_and_started_again_finds_the_receipt(case: Case) -> None:
     """A01, E13, E47, E58: without --replay the ended incident is shown; with it, the same key finds its receipt."""
-    withheld = case.proxy.arm(case.key(), WithholdResponse())
-    worker = await case.worker()
-    await case.start()
-    assert await reached(withheld) == 201
+    worker, _ = await case.unheard()
     await case.handle().terminate("a fault test")
     worker.kill()
     receipt = await case.receipt()

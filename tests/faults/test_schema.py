@@ -28,10 +28,7 @@ async def test_a_process_with_the_other_stores_database_refuses_to_start_and_cha
     bench: Bench, case: Case
 ) -> None:
     """A worker on the inventory's, an inventory on the journal's, over an effect that has committed unheard."""
-    withheld = case.proxy.arm(case.key(), WithholdResponse())
-    worker = await case.worker()
-    await case.start()
-    assert await reached(withheld) == 201
+    worker, _ = await case.unheard()
     worker.kill()
     crossed = case.start_worker(journal_url=bench.inventory.database_url)
     inventory = case.processes.start(
@@ -56,10 +53,7 @@ async def test_a_journal_migrated_to_base_is_lost_and_its_receipts_are_found_und
     The attempt that had committed unheard is not on record any more: its key is begun anew, and what is sent is
     answered with the first receipt.
     """
-    withheld = case.proxy.arm(case.key(), WithholdResponse())
-    worker = await case.worker()
-    await case.start()
-    assert await reached(withheld) == 201
+    worker, _ = await case.unheard()
     receipt = await case.receipt()
     worker.kill()
     assert await asyncio.to_thread(migrate, "journal", case.journal_url, "base") == "base"

@@ -6,12 +6,11 @@ from typing import Any
 import pytest
 from temporalio.client import WorkflowExecutionDescription, WorkflowExecutionStatus
 
-from services.drill.network_faults import WithholdResponse
 from services.drill.processes import wait_until
 from services.saved_queries import SAVED_QUERIES
 from services.temporal import task_queue
 from tests.faults.books import STOCK
-from tests.faults.harness import Case, reached, within
+from tests.faults.harness import Case, within
 from tests.faults.servers import LIMIT_SECONDS
 from tests.faults.workflows import OrderAtOnce, OrderInput
 from workflows import policies, search_attributes
@@ -64,10 +63,7 @@ async def test_an_outcome_is_unknown_for_everybody_to_see_while_its_activity_sti
 
 async def test_with_all_workers_down_memo_and_attributes_still_say_what_is_pending(case: Case) -> None:
     """Queries and current details need a worker; a run that is ended by force keeps what it showed, frozen."""
-    withheld = case.proxy.arm(case.key(), WithholdResponse())
-    worker = await case.worker()
-    await case.start()
-    assert await reached(withheld) == 201
+    worker, _ = await case.unheard()
     worker.kill()
     await found_by(case, PENDING, case.scope())
     described = await case.describe()

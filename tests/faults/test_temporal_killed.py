@@ -83,10 +83,7 @@ async def test_a_temporal_that_has_lost_a_workflow_over_an_unknown_effect_leaves
     bench: Bench, case: Case
 ) -> None:
     """E04, A01: nobody knows the workflow any more; the journal's row is matched all the same."""
-    withheld = case.proxy.arm(case.key(), WithholdResponse())
-    worker = await case.worker()
-    await case.start()
-    assert await reached(withheld) == 201
+    worker, _ = await case.unheard()
     worker.kill()
     folder = bench.folder / "temporal-forgetful"
     folder.mkdir()

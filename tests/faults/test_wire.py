@@ -7,7 +7,7 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 
 from activities.contracts import SEND_DEADLINE_SECONDS
-from services.drill.network_faults import DropRequest, DuplicateRequest, LoseResponse, Moment, WithholdResponse
+from services.drill.network_faults import DropRequest, DuplicateRequest, LoseResponse, Moment
 from services.effects.records import Seen
 from tests.faults.books import committed
 from tests.faults.harness import Case, reached
@@ -68,10 +68,7 @@ async def test_a_request_that_never_arrived_is_sent_again_under_the_same_key(cas
 
 async def test_a_worker_told_to_stop_ends_its_send_and_loses_nothing(case: Case) -> None:
     """E05, E19: SIGTERM over a withheld response; the send, its observation and its completion all come through."""
-    withheld = case.proxy.arm(case.key(), WithholdResponse())
-    worker = await case.worker()
-    await case.start()
-    await reached(withheld)
+    worker, withheld = await case.unheard()
     worker.send_signal(signal.SIGTERM)
     withheld.release()
     assert await asyncio.to_thread(worker.wait, DRAIN.total_seconds() + 2) == 0
@@ -91,10 +88,7 @@ async def test_a_worker_told_to_stop_ends_its_send_and_loses_nothing(case: Case)
 
 async def test_a_drain_ends_though_the_response_never_comes(case: Case) -> None:
     """E05, E61: a send has a total deadline below the drain time, so that the worker's end is no cut either."""
-    withheld = case.proxy.arm(case.key(), WithholdResponse())
-    worker = await case.worker()
-    await case.start()
-    await reached(withheld)
+    worker, _ = await case.unheard()
     worker.send_signal(signal.SIGTERM)
     assert DRAIN.total_seconds() > SEND_DEADLINE_SECONDS
     assert await asyncio.to_thread(worker.wait, DRAIN.total_seconds() + 2) == 0
