@@ -17,7 +17,6 @@ LONGEST_FILE_LINES = 620
 # Source modules without a test file of their own name, and why.
 WITHOUT_MIRROR = {
     "activities/contracts.py": "abstract: tests/workflows/test_purity.py compares it with what is concrete",
-    "migrations/env.py": "run by every migration, so by tests/services/cli/test_migrate.py",
     "services/effects/provider.py": "a protocol without code",
     "services/incident_desk.py": "proven with the command that uses it",
     "services/background.py": "proven with the sealing and with the watch of the neighbours, which go on by it",

@@ -3,7 +3,9 @@
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
+from services.database import open_engine
 from tests.postgres import Databases
 
 
@@ -14,3 +16,11 @@ def url(dialect: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
         return f"sqlite:///{tmp_path / 'store.db'}"
     postgres: Databases = request.getfixturevalue("postgres")
     return postgres.empty()
+
+
+def tables(url: str) -> set[str]:
+    """The names of a database's tables."""
+    engine = open_engine(url)
+    names = set(sa.inspect(engine).get_table_names())
+    engine.dispose()
+    return names

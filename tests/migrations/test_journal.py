@@ -1,25 +1,13 @@
-"""The journal's migrations: up, down, up again; the same as the tables; safe to run twice at once."""
-
-import subprocess
-import sys
+"""The journal's migrations: up, down, up again; the same as the tables."""
 
 import pytest
-import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 
-from services.database import DatabaseError, SchemaMismatch, check_schema, migrate, open_engine
+from services.database import DatabaseError, check_schema, migrate, open_engine
 from services.journal.store import Journal
 from services.journal.tables import METADATA
-
-MIGRATE = "import sys; from services.database import migrate; print(migrate('journal', sys.argv[1]))"
-
-
-def _tables(url: str) -> set[str]:
-    engine = open_engine(url)
-    names = set(sa.inspect(engine).get_table_names())
-    engine.dispose()
-    return names
+from tests.migrations.conftest import tables
 
 
 def test_up_down_and_up_again(url: str) -> None:
@@ -32,7 +20,7 @@ def test_up_down_and_up_again(url: str) -> None:
         ids.append(Journal(engine, recorded_by="test").journal_id())
         engine.dispose()
         assert migrate("journal", url, "base") == "base"
-        assert _tables(url) == {"alembic_version"}
+        assert tables(url) == {"alembic_version"}
     assert len(set(ids)) == 2
 
 
@@ -62,29 +50,4 @@ def test_a_revision_that_does_not_exist_changes_nothing(url: str) -> None:
     migrate("journal", url)
     with pytest.raises(DatabaseError, match="Nothing was changed"):
         migrate("journal", url, "journal_9999")
-    assert _tables(url) == {"alembic_version", "journal", "decisions", "effects", "entries", "seals"}
-
-
-def test_another_stores_database_is_neither_migrated_nor_used(url: str) -> None:
-    """The URLs were mixed up: nothing is changed, up or down, and the message says what it may be."""
-    migrate("inventory", url)
-    before = _tables(url)
-    for revision in ("head", "base"):
-        with pytest.raises(SchemaMismatch, match=r"inventory_.*another store's database.*Nothing was changed"):
-            migrate("journal", url, revision)
-    engine = open_engine(url)
-    with pytest.raises(SchemaMismatch, match="another store's"):
-        check_schema("journal", engine)
-    engine.dispose()
-    assert _tables(url) == before
-
-
-def test_two_processes_that_migrate_at_once_both_find_it_done(url: str) -> None:
-    """One waits for the other."""
-    command = [sys.executable, "-c", MIGRATE, url]
-    with (
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as one,
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as other,
-    ):
-        told = [child.communicate() for child in (one, other)]
-    assert told == [("journal_0002\n", "")] * 2
+    assert tables(url) == {"alembic_version", "journal", "decisions", "effects", "entries", "seals"}
