@@ -20,6 +20,7 @@ import yaml
 from services.database import open_engine
 from services.drill.postgres import PostgresServer, programs_folder
 from services.drill.processes import Child, Processes, TemporalServer, free_port, wait_until
+from tests.services.cli.conftest import INCIDENT
 from workflows import policies
 
 ROOT = Path(__file__).parents[1]
@@ -222,17 +223,6 @@ def local(tmp_path: Path) -> Iterator[Local]:
         local = Local(processes, tmp_path)
         yield local
         local.remove()
-
-
-INCIDENT = {
-    "id": "INC-1",
-    "title": "Two filters",
-    "site": "FRA2/B/R04",
-    "severity": "high",
-    "reported_at": "2026-11-23T05:12:40Z",
-    "approval": "auto",
-    "effects": [{"name": "reserve-filter", "lines": [{"sku": "FILTER-A", "quantity": 2}]}],
-}
 
 
 @pytest.mark.temporal

@@ -119,13 +119,10 @@ class PostgresServer:
         """A connection that commits each statement."""
         return psycopg.connect(self.url(database), autocommit=True, connect_timeout=5)
 
-    def create_database(self, name: str, *, template: str | None = None) -> str:
-        """Make a database, empty or as a copy of another; its URL."""
-        statement = sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name))
-        if template is not None:
-            statement += sql.SQL(" TEMPLATE {}").format(sql.Identifier(template))
+    def create_database(self, name: str) -> str:
+        """Make an empty database; its URL."""
         with self.connect() as connection:
-            connection.execute(statement)
+            connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
         return self.url(name)
 
     def stores(self) -> tuple[str, str]:

@@ -25,6 +25,16 @@ from services.drill.stack import Stack, running_stack
 
 COUNTERFOIL = str(Path(sys.executable).with_name("counterfoil"))
 TOKEN = "token-a"  # noqa: S105 - of the tiny inventory below
+# A line of `incident start`, of an incident that waits for nobody.
+INCIDENT = {
+    "id": "INC-1",
+    "title": "Two filters",
+    "site": "FRA2/B/R04",
+    "severity": "high",
+    "reported_at": "2026-11-23T05:12:40Z",
+    "approval": "auto",
+    "effects": [{"name": "reserve-filter", "lines": [{"sku": "FILTER-A", "quantity": 2}]}],
+}
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -16,19 +16,9 @@ import httpx
 import pytest
 
 from services.drill.local_stack import held
-from tests.services.cli.conftest import COUNTERFOIL, Run, environment
+from tests.services.cli.conftest import COUNTERFOIL, INCIDENT, Run, environment
 
 pytestmark = [pytest.mark.temporal, pytest.mark.timeout(300)]
-
-INCIDENT = {
-    "id": "INC-1",
-    "title": "Two filters",
-    "site": "FRA2/B/R04",
-    "severity": "high",
-    "reported_at": "2026-11-23T05:12:40Z",
-    "approval": "auto",
-    "effects": [{"name": "reserve-filter", "lines": [{"sku": "FILTER-A", "quantity": 2}]}],
-}
 
 
 @contextmanager

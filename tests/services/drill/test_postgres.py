@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from services.drill.copies import copy_of
 from services.drill.postgres import PostgresServer
 from services.drill.processes import Processes
 
@@ -62,10 +63,10 @@ def test_what_was_committed_is_there_after_every_end(server: PostgresServer) -> 
 
 def test_a_database_is_made_as_a_copy_of_another(server: PostgresServer) -> None:
     """With everything that is in it."""
-    server.create_database("origin")
+    url = server.create_database("origin")
     with server.connect("origin") as connection:
         connection.execute("CREATE TABLE here AS SELECT 1 AS id")
-    server.create_database("copied", template="origin")
+    copy_of(url, "copied")
     with server.connect("copied") as connection:
         assert connection.execute("SELECT id FROM here").fetchall() == [(1,)]
 
