@@ -2,6 +2,7 @@
 
 import importlib
 import os
+from typing import Any
 
 import sqlalchemy as sa
 from alembic import context
@@ -22,6 +23,10 @@ def _run(connection: sa.Connection) -> None:
         # For a writer it does not wait: better to fail and be run again than to queue every writer behind it.
         connection.exec_driver_sql("SET lock_timeout = '5s'")
         connection.commit()
+    else:
+        # SQLite changes a table by copying it, and dropping the old one would count as dropping what refers to it. Not
+        # within a transaction: there it does nothing.
+        _driver(connection).execute("PRAGMA foreign_keys=OFF")
     context.configure(
         connection=connection,
         target_metadata=metadata,
@@ -31,6 +36,12 @@ def _run(connection: sa.Connection) -> None:
     )
     with context.begin_transaction():
         context.run_migrations()
+    if connection.dialect.name == "sqlite":
+        _driver(connection).execute("PRAGMA foreign_keys=ON")
+
+
+def _driver(connection: sa.Connection) -> Any:
+    return connection.connection.driver_connection
 
 
 def _main() -> None:

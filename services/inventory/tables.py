@@ -6,6 +6,8 @@ What the database itself holds, whatever the code does:
   row can ever say "in progress".
 - received = available + held + consumed, none below zero, in every stock row and in every movement.
 - Movement versions of a SKU are unique, and a movement belongs to a receipt that exists.
+- Keys, receipts, their lines and movements are never removed nor changed (triggers), but for one change of a receipt:
+  retention takes its body away, and nothing else of it.
 
 A tenant's rows are reached through the tenant in every primary key: there is no global id to guess.
 """
@@ -34,6 +36,8 @@ COUNTERS = sa.Table(
     sa.Column("tenant", sa.Text, primary_key=True),
     sa.Column("last_sequence", sa.BigInteger, nullable=False),
     sa.Column("last_reservation", sa.BigInteger, nullable=False),
+    # Retention has taken the bodies of the receipts up to here.
+    sa.Column("expired_through", sa.BigInteger, nullable=False, server_default="0"),
     info=may("SELECT", "INSERT", "UPDATE"),
 )
 
@@ -53,14 +57,21 @@ RECEIPTS = sa.Table(
     sa.Column("http_status", sa.Integer, nullable=False),
     sa.Column("created_at", UtcDateTime, nullable=False),
     # The receipt's exact JSON text, its SHA-256, and for a rejection or a tombstone the exact problem document.
-    sa.Column("receipt", sa.Text, nullable=False),
+    sa.Column("receipt", sa.Text),
     sa.Column("receipt_sha256", sa.Text, nullable=False),
     sa.Column("problem", sa.Text),
+    # When retention took the body away; all the rest stays, so that the key is never taken for a new one.
+    sa.Column("expired_at", UtcDateTime),
+    # The first four hex digits of the key's SHA-256.
+    sa.Column("key_range", sa.Text, nullable=False),
     sa.UniqueConstraint("tenant", "key"),
     sa.CheckConstraint("outcome IN ('committed', 'rejected', 'voided')", name="outcome"),
-    sa.CheckConstraint("(fingerprint IS NULL) = (kind = 'void')", name="fingerprint"),
-    sa.CheckConstraint("(problem IS NULL) = (outcome = 'committed')", name="problem"),
+    sa.CheckConstraint("(fingerprint IS NULL) = (kind IN ('void', 'expiry'))", name="fingerprint"),
+    sa.CheckConstraint("(receipt IS NULL) = (expired_at IS NOT NULL)", name="expired"),
+    sa.CheckConstraint("(problem IS NULL) = (outcome = 'committed' OR expired_at IS NOT NULL)", name="problem"),
     sa.Index(None, "tenant", "reference", "sequence"),
+    sa.Index(None, "tenant", "key_range"),
+    info=may("SELECT", "INSERT", "UPDATE"),
 )
 
 # Inserted first: this is the row that rivals for a key wait on.
@@ -72,6 +83,20 @@ KEYS = sa.Table(
     sa.ForeignKeyConstraint(
         ["tenant", "key"], ["receipts.tenant", "receipts.key"], deferrable=True, initially="DEFERRED"
     ),
+)
+
+# Count and digest of the receipts per range of keys: the ranges of two hex digits (parent '') and of four (parent: the
+# first two). Changed under the counter's lock.
+DIGESTS = sa.Table(
+    "digests",
+    METADATA,
+    sa.Column("tenant", sa.Text, primary_key=True),
+    sa.Column("parent", sa.Text, primary_key=True),
+    sa.Column("prefix", sa.Text, primary_key=True),
+    sa.Column("count", sa.BigInteger, nullable=False),
+    sa.Column("digest", sa.Text, nullable=False),
+    sa.CheckConstraint("count > 0", name="count"),
+    info=may("SELECT", "INSERT", "UPDATE"),
 )
 
 RECEIPT_LINES = sa.Table(
@@ -107,21 +132,36 @@ RESERVATIONS = sa.Table(
     sa.Column("tenant", sa.Text, primary_key=True),
     sa.Column("reservation_id", sa.Text, primary_key=True),
     sa.Column("state", sa.Text, nullable=False),
+    sa.Column("expires_at", UtcDateTime),
+    # The sequences of the receipts that moved it.
     sa.Column("reserved_by", sa.BigInteger, nullable=False),
+    sa.Column("confirmed_by", sa.BigInteger),
     sa.Column("released_by", sa.BigInteger),
-    sa.ForeignKeyConstraint(
-        ["tenant", "reserved_by"],
-        ["receipts.tenant", "receipts.sequence"],
-        name="fk_reservations_receipts_reserved_by",
-    ),
-    sa.ForeignKeyConstraint(
-        ["tenant", "released_by"],
-        ["receipts.tenant", "receipts.sequence"],
-        name="fk_reservations_receipts_released_by",
+    sa.Column("expired_by", sa.BigInteger),
+    *(
+        sa.ForeignKeyConstraint(
+            ["tenant", moved_by],
+            ["receipts.tenant", "receipts.sequence"],
+            name=f"fk_reservations_receipts_{moved_by}",
+        )
+        for moved_by in ("reserved_by", "confirmed_by", "released_by", "expired_by")
     ),
     sa.UniqueConstraint("tenant", "reserved_by"),
-    sa.CheckConstraint("state IN ('consumed', 'released')", name="state"),
-    sa.CheckConstraint("(released_by IS NULL) = (state = 'consumed')", name="released_by"),
+    sa.CheckConstraint("state IN ('held', 'consumed', 'released', 'expired')", name="state"),
+    sa.CheckConstraint("(released_by IS NOT NULL) = (state = 'released')", name="released_by"),
+    sa.CheckConstraint("(expired_by IS NOT NULL) = (state = 'expired')", name="expired_by"),
+    sa.CheckConstraint("confirmed_by IS NULL OR state IN ('consumed', 'released')", name="confirmed_by"),
+    # A hold has its end for good; what was never held was never confirmed and does not expire.
+    sa.CheckConstraint(
+        "expires_at IS NOT NULL OR (state IN ('consumed', 'released') AND confirmed_by IS NULL)", name="expires_at"
+    ),
+    sa.CheckConstraint("state <> 'consumed' OR (expires_at IS NULL) = (confirmed_by IS NULL)", name="confirmed"),
+    sa.Index(
+        "ix_reservations_held",
+        "expires_at",
+        sqlite_where=sa.text("state = 'held'"),
+        postgresql_where=sa.text("state = 'held'"),
+    ),
     info=may("SELECT", "INSERT", "UPDATE"),
 )
 
@@ -159,7 +199,7 @@ MOVEMENTS = sa.Table(
     sa.ForeignKeyConstraint(["tenant", "sku"], ["stock.tenant", "stock.sku"]),
     sa.ForeignKeyConstraint(["tenant", "sequence"], ["receipts.tenant", "receipts.sequence"]),
     sa.UniqueConstraint("tenant", "sequence", "sku"),
-    sa.CheckConstraint("kind IN ('delivery', 'reserve', 'release')", name="kind"),
+    sa.CheckConstraint("kind IN ('delivery', 'reserve', 'hold', 'confirm', 'release', 'expiry')", name="kind"),
     sa.CheckConstraint("version > 0 AND quantity > 0", name="positive"),
     sa.CheckConstraint(_BALANCED, name="balanced"),
 )
