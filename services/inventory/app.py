@@ -7,7 +7,7 @@ up neither a read nor a health check.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 import anyio
@@ -22,9 +22,11 @@ from starlette.routing import Route
 
 from services.database import DatabaseError, check_schema
 from services.inventory import bodies, contract
+from services.inventory.batches import Batches
 from services.inventory.contract import Answer, KeyedCall, Kind
 from services.inventory.edge import Edge, Tokens, inbound, problem_response, unauthorized
 from services.inventory.feed import DEFAULT_PAGE, MAX_PAGE, FeedQuery, Reader
+from services.inventory.housekeeping import Housekeeping
 from services.inventory.openapi import openapi
 from services.inventory.problems import Fault, Invalid, Problem, Refused
 from services.inventory.stock import StockKeeper
@@ -34,6 +36,7 @@ from services.inventory.stock import StockKeeper
 WRITERS = {"sqlite": 1, "postgresql": 10}
 READERS = 4
 
+_RANGE = re.compile("(?:[0-9a-f]{2}){0,2}")
 _NUMBER = re.compile("0|[1-9][0-9]{0,17}")
 
 T = TypeVar("T")
@@ -44,22 +47,35 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-def create_app(engine: sa.Engine, tokens: Mapping[str, str], clock: Callable[[], datetime] = utc_now) -> Starlette:
-    """The service as an ASGI application.
+def create_app(
+    engine: sa.Engine,
+    tokens: Mapping[str, str],
+    clock: Callable[[], datetime] = utc_now,
+    *,
+    retention: timedelta | None = None,
+    signing_keys: tuple[bytes, ...] = (),
+) -> Starlette:
+    """The service as an ASGI application; `app.state.housekeeping` is what is to be run beside it, in a thread.
 
     Args:
         engine: its database, from `services.database.open_engine`; the caller disposes of it.
         tokens: each bearer token and the tenant that it stands for.
         clock: the service's own clock, which judges Effect-Not-After.
+        retention: for how long a receipt keeps its body; None: for ever.
+        signing_keys: the first signs every receipt; none: they are not signed.
     """
-    service = _Service(engine, clock)
+    keeper = StockKeeper(engine, clock, signing_keys[0] if signing_keys else None)
+    service = _Service(engine, keeper, clock)
     app = Starlette(
         routes=[
             Route("/v1/reservations", service.reserve, methods=["POST"]),
             Route("/v1/reservations/{id}", service.reservation, methods=["GET"]),
+            Route("/v1/reservations/{id}/confirm", service.confirm, methods=["POST"]),
             Route("/v1/reservations/{id}/release", service.release, methods=["POST"]),
             Route("/v1/deliveries", service.deliver, methods=["POST"]),
             Route("/v1/receipts", service.feed, methods=["GET"]),
+            Route("/v1/receipts/lookup", service.lookup, methods=["POST"]),
+            Route("/v1/receipts/digests", service.digests, methods=["GET"]),
             Route("/v1/receipts/{key}", service.receipt, methods=["GET"]),
             Route("/v1/receipts/{key}/void", service.void, methods=["PUT"]),
             Route("/v1/stock/{sku}", service.stock, methods=["GET"]),
@@ -72,15 +88,15 @@ def create_app(engine: sa.Engine, tokens: Mapping[str, str], clock: Callable[[],
         exception_handlers={Refused: _refused, HTTPException: _http_exception},
     )
     app.router.redirect_slashes = False  # a redirected POST may arrive as a GET, or twice
+    app.state.housekeeping = Housekeeping(engine, keeper, clock, retention).run
     return app
 
 
 class _Service:
-    def __init__(self, engine: sa.Engine, clock: Callable[[], datetime]) -> None:
+    def __init__(self, engine: sa.Engine, keeper: StockKeeper, clock: Callable[[], datetime]) -> None:
         self._engine = engine
-        self._keeper = StockKeeper(engine, clock)
         self._reader = Reader(engine, clock)
-        self._writers = anyio.CapacityLimiter(WRITERS[engine.dialect.name])
+        self._batches = Batches(keeper.execute, WRITERS[engine.dialect.name], lambda _size: None)
         self._readers = anyio.CapacityLimiter(READERS)
         self._openapi = contract.to_json(openapi()).encode()
 
@@ -88,7 +104,20 @@ class _Service:
         key = _key(request)
         body = bodies.parse(inbound(request.scope).body, contract.ReservationRequest)
         return await self._perform(
-            request, key, Kind.RESERVE, body, quantities=contract.total(body.lines), reference=body.reference
+            request,
+            key,
+            Kind.RESERVE,
+            body,
+            quantities=contract.total(body.lines),
+            hold_seconds=body.hold_seconds,
+            reference=body.reference,
+        )
+
+    async def confirm(self, request: Request) -> Response:
+        key = _key(request)
+        body = bodies.parse(inbound(request.scope).body, contract.ConfirmRequest)
+        return await self._perform(
+            request, key, Kind.CONFIRM, body, quantities={}, reservation_id=request.path_params["id"]
         )
 
     async def release(self, request: Request) -> Response:
@@ -112,6 +141,7 @@ class _Service:
         *,
         quantities: Mapping[str, int],
         reservation_id: str | None = None,
+        hold_seconds: int | None = None,
         reference: str | None = None,
     ) -> Response:
         headers = contract.effect_headers(
@@ -128,22 +158,34 @@ class _Service:
             supersedes=headers.supersedes,
             quantities=quantities,
             reservation_id=reservation_id,
+            hold_seconds=hold_seconds,
             reference=reference,
         )
-        return _answer(await self._write(lambda: self._keeper.perform(call)))
+        return _answer(await self._batches.perform(call))
 
     async def void(self, request: Request) -> Response:
         key = contract.parse_path_key(request.path_params["key"])
         body = inbound(request.scope).body
         if body:
             bodies.parse(body, contract.VoidRequest)
-        tenant = _tenant(request)
-        return _answer(await self._write(lambda: self._keeper.void(tenant, key)))
+        return _answer(await self._batches.perform(contract.VoidCall(tenant=_tenant(request), key=key)))
 
     async def receipt(self, request: Request) -> Response:
-        key = contract.parse_path_key(request.path_params["key"])
+        key = contract.parse_read_key(request.path_params["key"])
         tenant = _tenant(request)
         return _answer(await self._read(lambda: self._reader.receipt(tenant, key)))
+
+    async def lookup(self, request: Request) -> Response:
+        body = bodies.parse(inbound(request.scope).body, contract.LookupRequest)
+        tenant = _tenant(request)
+        return _json(await self._read(lambda: self._reader.lookup(tenant, body.keys)))
+
+    async def digests(self, request: Request) -> Response:
+        prefix = _parameters(request, {"prefix"}).get("prefix", "")
+        if not _RANGE.fullmatch(prefix):
+            raise Invalid([Fault(at="prefix", message="It must be empty, or 2 or 4 of the digits 0-9 a-f.")])
+        tenant = _tenant(request)
+        return _json(await self._read(lambda: self._reader.digests(tenant, prefix)))
 
     async def feed(self, request: Request) -> Response:
         parameters = _parameters(request, {"after", "limit", "reference", "sku"})
@@ -185,9 +227,6 @@ class _Service:
 
     async def openapi(self, _request: Request) -> Response:
         return _json(self._openapi)
-
-    async def _write(self, work: Callable[[], T]) -> T:
-        return await anyio.to_thread.run_sync(work, limiter=self._writers)
 
     async def _read(self, work: Callable[[], T]) -> T:
         return await anyio.to_thread.run_sync(work, limiter=self._readers)

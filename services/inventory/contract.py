@@ -10,9 +10,10 @@ Pydantic models are what comes in; frozen dataclasses are everything else.
 
 import dataclasses
 import hashlib
+import hmac
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -27,10 +28,15 @@ FINGERPRINT_VERSION = "cf-fp1"
 SCHEMA_VERSION = 1
 MAX_SUPERSEDED = 16
 MAX_TEXT_BYTES = 512
+MAX_LOOKED_UP = 500
+MAX_HOLD_SECONDS = 31_536_000  # a year: what is kept for longer is not held, it is taken
 
 SKU_PATTERN = "^[A-Za-z0-9][A-Za-z0-9._~:-]{0,127}$"
 _KEY = re.compile("[A-Za-z0-9._~:-]{16,128}")
 _QUOTED_KEY = re.compile('"([A-Za-z0-9._~:-]{16,128})"')
+# What ends a hold has its parent's key with a sign in it that no caller's key may have: nobody can take or close it.
+_EXPIRY = "@expiry"
+_READ_KEY = re.compile(f"[A-Za-z0-9._~:-]{{16,128}}(?:{_EXPIRY})?")
 _RESERVATION_ID = re.compile("reservation-[1-9][0-9]{0,17}")
 _GENERATION = re.compile("-g([1-9][0-9]{0,8})$")
 # RFC 3339, and UTC spelled as UTC: "-00:00" says that the offset is unknown, any other that a clock is elsewhere.
@@ -41,9 +47,11 @@ class Kind(StrEnum):
     """What a key was used for; part of the fingerprint."""
 
     RESERVE = "inventory.reserve"
+    CONFIRM = "inventory.confirm"
     RELEASE = "inventory.release"
     DELIVER = "inventory.deliver"
     VOID = "void"  # a tombstone: the key is closed and nothing happened under it
+    EXPIRY = "expiry"  # a hold has ended: the service's own, under a key that no caller can use
 
 
 class Outcome(StrEnum):
@@ -55,10 +63,12 @@ class Outcome(StrEnum):
 
 
 class ReservationState(StrEnum):
-    """Where a reservation's units are: one move, and none back."""
+    """Where a reservation's units are: never back to where they were."""
 
-    CONSUMED = "consumed"  # a reserve put it here; a release takes it away
+    HELD = "held"  # a reserve with hold_seconds put it here; a confirm, a release or its end takes it away
+    CONSUMED = "consumed"  # a reserve without, or a confirm, put it here; a release takes it away
     RELEASED = "released"  # its units are available again; nothing leaves this state
+    EXPIRED = "expired"  # the hold has ended and its units are available again; nothing leaves this state
 
 
 def _storable(text: str) -> str:
@@ -70,6 +80,7 @@ def _storable(text: str) -> str:
 
 Sku = Annotated[str, StringConstraints(pattern=SKU_PATTERN)]
 Quantity = Annotated[int, Field(ge=1, le=1_000_000_000)]
+ReadKey = Annotated[str, StringConstraints(pattern=f"^{_READ_KEY.pattern}$")]
 Text = Annotated[str, Field(min_length=1, max_length=MAX_TEXT_BYTES), AfterValidator(_storable)]
 
 
@@ -90,7 +101,12 @@ class ReservationRequest(Request):
     """Take these units, all or none."""
 
     lines: Annotated[list[LineRequest], Field(min_length=1, max_length=100)]
+    hold_seconds: Annotated[int, Field(ge=1, le=MAX_HOLD_SECONDS)] | None = None
     reference: Text | None = None
+
+
+class ConfirmRequest(Request):
+    """Take what is held: there is nothing more to say."""
 
 
 class ReleaseRequest(Request):
@@ -108,6 +124,12 @@ class DeliveryRequest(Request):
 
 class VoidRequest(Request):
     """Nothing needs saying; the body may be left out."""
+
+
+class LookupRequest(Request):
+    """The keys whose receipts are asked for."""
+
+    keys: Annotated[list[ReadKey], Field(min_length=1, max_length=MAX_LOOKED_UP)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,9 +152,29 @@ class KeyedCall:
     fingerprint: str
     not_after: datetime
     supersedes: tuple[str, ...]
-    quantities: Mapping[str, int]  # units per SKU, duplicates summed, SKUs ascending; empty for a release
-    reservation_id: str | None = None  # what a release gives back
+    quantities: Mapping[str, int]  # units per SKU, duplicates summed, SKUs ascending; empty for a confirm or a release
+    reservation_id: str | None = None  # what a confirm takes or a release gives back
+    hold_seconds: int | None = None
     reference: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VoidCall:
+    """The wish to close a key."""
+
+    tenant: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expiry:
+    """The service's own wish to end a hold that is due."""
+
+    tenant: str
+    reservation_id: str
+
+
+Call = KeyedCall | VoidCall | Expiry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,6 +232,14 @@ def to_json(value: Any) -> str:
 def rfc3339(moment: datetime) -> str:
     """A moment in UTC, always to the microsecond."""
     return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def sign(receipt: Receipt, key: bytes) -> Receipt:
+    """The receipt with its signature: HMAC-SHA-256 over the RFC 8785 form of all its other members."""
+    members = receipt.document()
+    del members["signature"]
+    code = hmac.new(key, rfc8785.dumps(members), hashlib.sha256).hexdigest()
+    return dataclasses.replace(receipt, signature=f"hmac-sha256:{code}")
 
 
 def fingerprint(kind: Kind, path: Mapping[str, str], request: Mapping[str, Any]) -> str:
@@ -250,6 +300,22 @@ def parse_path_key(text: str) -> str:
     return text
 
 
+def parse_read_key(text: str) -> str:
+    """The key in the path of a read: a caller's, or that of the end of a hold.
+
+    Raises:
+        Refused: neither.
+    """
+    if not _READ_KEY.fullmatch(text):
+        raise _invalid_key()
+    return text
+
+
+def expiry_key(parent: str) -> str:
+    """The key under which the hold that `parent` made ends."""
+    return f"{parent}{_EXPIRY}"
+
+
 def _invalid_key() -> Refused:
     return Refused(
         Problem.IDEMPOTENCY_KEY_INVALID,
@@ -286,8 +352,14 @@ def _parse_supersedes(own: str, values: Sequence[str]) -> tuple[str, ...]:
     if len(keys) > MAX_SUPERSEDED or own in keys or len(set(keys)) != len(keys) or not all(map(_KEY.fullmatch, keys)):
         message = f"It must be at most {MAX_SUPERSEDED} different keys, without the request's own."
         raise Invalid([Fault(at="Effect-Supersedes", message=message)])
-    # Newest first, however they were listed: all callers lock them in one order. Keys that name no generation come
-    # last, as given.
+    return newest_first(keys)
+
+
+def newest_first(keys: Iterable[str]) -> tuple[str, ...]:
+    """Keys of generations from the newest down, however they were listed: all callers lock them in one order.
+
+    Keys that name no generation come last, as given.
+    """
     return tuple(sorted(keys, key=_generation, reverse=True))
 
 

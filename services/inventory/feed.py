@@ -1,4 +1,4 @@
-"""What can be read: receipts one by one and in commit order, reservations, stock and the ledger.
+"""What can be read: receipts alone, together and in commit order, their digests, reservations, stock and the ledger.
 
 - The feed never skips: a receipt with a lower sequence than the watermark is committed and was visible with it.
 - "Not found" says when it was observed and at which watermark, and no more than that.
@@ -8,7 +8,7 @@ Everything here blocks: it runs in a thread.
 """
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -17,10 +17,13 @@ import sqlalchemy as sa
 
 from services.database import DatabaseUnreachable, reading
 from services.inventory import receipts
+from services.inventory.books import Stored, key_expired
 from services.inventory.contract import Answer, Outcome, ReservationState, is_reservation_id, is_sku, rfc3339, to_json
-from services.inventory.problems import Problem, Refused, no_reservation, overloaded
+from services.inventory.digests import DEPTHS, item, to_hex, total
+from services.inventory.problems import Problem, Refused, document, no_reservation, overloaded
 from services.inventory.tables import (
     COUNTERS,
+    DIGESTS,
     MOVEMENTS,
     RECEIPT_LINES,
     RECEIPTS,
@@ -54,9 +57,14 @@ class Reservation:
     lines: tuple[ReservedLine, ...]
     expires_at: str | None
     created_at: str
+    confirm_key: str | None
+    confirm_receipt_id: str | None
+    confirmed_at: str | None
     release_key: str | None
     release_receipt_id: str | None
     released_at: str | None
+    expiry_receipt_id: str | None
+    expired_at: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +108,36 @@ class LedgerPage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RangeDigest:
+    """How many receipts a range of keys has, and their digest."""
+
+    prefix: str
+    count: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DigestedReceipt:
+    """What a receipt's item in a digest is made of."""
+
+    key: str
+    outcome: Outcome
+    receipt_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DigestPage:
+    """A range of keys: the ranges in it, or, for the deepest, its receipts."""
+
+    prefix: str
+    count: int
+    digest: str
+    ranges: tuple[RangeDigest, ...]
+    receipts: tuple[DigestedReceipt, ...]
+    watermark: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FeedQuery:
     """Which receipts a page of the feed is of."""
 
@@ -120,24 +158,73 @@ class Reader:
         """The receipt of a key.
 
         Raises:
-            Refused: no receipt is committed at the watermark that the problem names.
+            Refused: no receipt is committed at the watermark that the problem names, or retention has taken it.
         """
         observed_at = self._clock()  # before the look, so that the absence is not older than it says
         with self._reading() as connection:
             watermark = _watermark(connection, tenant)
-            row = receipts.find(connection, tenant, key)
-        if row is None:
+            known = receipts.find(connection, tenant, key)
+        if known is None:
             raise Refused(
                 Problem.RECEIPT_NOT_FOUND,
                 "No receipt is committed under this key. A request may still be on its way: void the key to be sure.",
                 observed_at=rfc3339(observed_at),
                 watermark=watermark,
             )
-        return Answer(http_status=200, body=row.receipt.encode(), outcome=Outcome(row.outcome), replayed=False)
+        if known.receipt is None:
+            raise key_expired(known)
+        return Answer(http_status=200, body=known.receipt.encode(), outcome=known.outcome, replayed=False)
+
+    def lookup(self, tenant: str, keys: Sequence[str]) -> bytes:
+        """The receipt of each key; null: none is committed at the watermark; or the problem of a GET of an old one."""
+        observed_at = self._clock()
+        with self._reading() as connection:
+            watermark = _watermark(connection, tenant)
+            known = receipts.find_all(connection, tenant, keys)
+        found = ",".join(f"{to_json(key)}:{_found(known.get(key))}" for key in dict.fromkeys(keys))
+        return f'{{"receipts":{{{found}}},"observed_at":"{rfc3339(observed_at)}","watermark":{watermark}}}'.encode()
+
+    def digests(self, tenant: str, prefix: str) -> bytes:
+        """Count and digest of a range of keys and of the ranges in it, or of the receipts in the deepest."""
+        with self._reading() as connection:
+            watermark = _watermark(connection, tenant)
+            ranges = connection.execute(
+                sa.select(DIGESTS.c.prefix, DIGESTS.c.count.label("number"), DIGESTS.c.digest)
+                .where(DIGESTS.c.tenant == tenant, DIGESTS.c.parent == prefix)
+                .order_by(DIGESTS.c.prefix)
+            ).all()
+            deepest = len(prefix) == DEPTHS[-1]
+            inside = (
+                connection.execute(
+                    sa.select(RECEIPTS.c.key, RECEIPTS.c.outcome, RECEIPTS.c.sequence)
+                    .where(RECEIPTS.c.tenant == tenant, RECEIPTS.c.key_range == prefix)
+                    .order_by(RECEIPTS.c.sequence)
+                ).all()
+                if deepest
+                else ()
+            )
+        kept = tuple(RangeDigest(prefix=row.prefix, count=row.number, digest=row.digest) for row in ranges)
+        listed = tuple(
+            DigestedReceipt(key=row.key, outcome=Outcome(row.outcome), receipt_id=f"receipt-{row.sequence}")
+            for row in inside
+        )
+        items = [int(one.digest, 16) for one in kept] + [item(one.key, one.outcome, one.receipt_id) for one in listed]
+        return _body(
+            DigestPage(
+                prefix=prefix,
+                count=sum(one.count for one in kept) + len(listed),
+                digest=to_hex(total(items)),
+                ranges=kept,
+                receipts=listed,
+                watermark=watermark,
+            )
+        )
 
     def feed(self, tenant: str, query: FeedQuery) -> bytes:
         """A page of receipts in commit order, each word for word as it was written."""
-        statement = sa.select(RECEIPTS.c.sequence, RECEIPTS.c.receipt).where(RECEIPTS.c.tenant == tenant)
+        statement = sa.select(RECEIPTS.c.sequence, RECEIPTS.c.receipt).where(
+            RECEIPTS.c.tenant == tenant, RECEIPTS.c.receipt.is_not(None)
+        )
         if query.sku is not None:
             statement = statement.join(
                 RECEIPT_LINES,
@@ -168,45 +255,48 @@ class Reader:
         Raises:
             Refused: there is none.
         """
-        reserved, released = RECEIPTS.alias("reserved"), RECEIPTS.alias("released")
-        query = (
-            sa.select(
-                RESERVATIONS.c.state,
-                *(
-                    reserved.c[name].label(f"reserved_{name}")
-                    for name in ("sequence", "key", "reference", "created_at")
-                ),
-                *(released.c[name].label(f"released_{name}") for name in ("sequence", "key", "created_at")),
-            )
-            .join(reserved, _made_by(reserved, RESERVATIONS.c.reserved_by))
-            .outerjoin(released, _made_by(released, RESERVATIONS.c.released_by))
-            .where(RESERVATIONS.c.tenant == tenant, RESERVATIONS.c.reservation_id == reservation_id)
-        )
+        if not is_reservation_id(reservation_id):
+            raise no_reservation()
+        of = sa.and_(RESERVATIONS.c.tenant == tenant, RESERVATIONS.c.reservation_id == reservation_id)
         lines = (
             sa.select(RESERVATION_LINES.c.sku, RESERVATION_LINES.c.quantity)
             .where(RESERVATION_LINES.c.tenant == tenant, RESERVATION_LINES.c.reservation_id == reservation_id)
             .order_by(RESERVATION_LINES.c.sku)
         )
-        if not is_reservation_id(reservation_id):
-            raise no_reservation()
+        moves = sa.select(RECEIPTS.c.sequence, RECEIPTS.c.key, RECEIPTS.c.reference, RECEIPTS.c.created_at).where(
+            RECEIPTS.c.tenant == tenant
+        )
         with self._reading() as connection:
-            row = connection.execute(query).one_or_none()
+            row = connection.execute(sa.select(RESERVATIONS).where(of)).one_or_none()
+            if row is None:
+                raise no_reservation()
+            moved_by = (row.reserved_by, row.confirmed_by, row.released_by, row.expired_by)
+            wanted = [sequence for sequence in moved_by if sequence is not None]
+            receipt_of = {
+                move.sequence: move for move in connection.execute(moves.where(RECEIPTS.c.sequence.in_(wanted)))
+            }
             reserved_lines = connection.execute(lines).all()
-        if row is None:
-            raise no_reservation()
+        reserved, confirmed, released, expired = map(receipt_of.get, moved_by)
+        if reserved is None:
+            raise LookupError("a reservation without its receipt")
         return _body(
             Reservation(
                 reservation_id=reservation_id,
                 state=ReservationState(row.state),
-                key=row.reserved_key,
-                receipt_id=f"receipt-{row.reserved_sequence}",
-                reference=row.reserved_reference,
+                key=reserved.key,
+                receipt_id=f"receipt-{reserved.sequence}",
+                reference=reserved.reference,
                 lines=tuple(ReservedLine(sku=line.sku, quantity=line.quantity) for line in reserved_lines),
-                expires_at=None,
-                created_at=rfc3339(row.reserved_created_at),
-                release_key=row.released_key,
-                release_receipt_id=None if row.released_sequence is None else f"receipt-{row.released_sequence}",
-                released_at=None if row.released_created_at is None else rfc3339(row.released_created_at),
+                expires_at=None if row.expires_at is None else rfc3339(row.expires_at),
+                created_at=rfc3339(reserved.created_at),
+                confirm_key=confirmed and confirmed.key,
+                confirm_receipt_id=_receipt_id(confirmed),
+                confirmed_at=_moment(confirmed),
+                release_key=released and released.key,
+                release_receipt_id=_receipt_id(released),
+                released_at=_moment(released),
+                expiry_receipt_id=_receipt_id(expired),
+                expired_at=_moment(expired),
             )
         )
 
@@ -262,8 +352,21 @@ def _watermark(connection: sa.Connection, tenant: str) -> int:
     return connection.execute(query).scalar_one_or_none() or 0
 
 
-def _made_by(receipt: sa.FromClause, sequence: sa.Column[Any]) -> sa.ColumnElement[bool]:
-    return sa.and_(receipt.c.tenant == RESERVATIONS.c.tenant, receipt.c.sequence == sequence)
+def _found(known: Stored | None) -> str:
+    if known is None:
+        return "null"
+    if known.receipt is not None:
+        return known.receipt
+    problem = key_expired(known)
+    return to_json(document(problem.problem, problem.detail, **problem.members))
+
+
+def _receipt_id(move: sa.Row[Any, Any, Any, Any] | None) -> str | None:
+    return None if move is None else f"receipt-{move.sequence}"
+
+
+def _moment(move: sa.Row[Any, Any, Any, Any] | None) -> str | None:
+    return None if move is None else rfc3339(move.created_at)
 
 
 def _stock(connection: sa.Connection, tenant: str, sku: str) -> Stock:

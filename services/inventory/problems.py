@@ -30,10 +30,12 @@ class Problem(StrEnum):
     METHOD_NOT_ALLOWED = "method-not-allowed"
     INSUFFICIENT_STOCK = "insufficient-stock"
     UNKNOWN_SKU = "unknown-sku"
+    HOLD_EXPIRED = "hold-expired"
     INVALID_TRANSITION = "invalid-transition"
     PREDECESSOR_COMMITTED = "predecessor-committed"
     REQUEST_IN_PROGRESS = "request-in-progress"
     KEY_VOIDED = "key-voided"
+    KEY_EXPIRED = "key-expired"
     NOT_AFTER_PASSED = "not-after-passed"
     PAYLOAD_TOO_LARGE = "payload-too-large"
     IDEMPOTENCY_KEY_REUSED = "idempotency-key-reused"
@@ -53,10 +55,12 @@ STATUS: Mapping[Problem, int] = {
     Problem.METHOD_NOT_ALLOWED: 405,
     Problem.INSUFFICIENT_STOCK: 409,
     Problem.UNKNOWN_SKU: 409,
+    Problem.HOLD_EXPIRED: 409,
     Problem.INVALID_TRANSITION: 409,
     Problem.PREDECESSOR_COMMITTED: 409,
     Problem.REQUEST_IN_PROGRESS: 409,
     Problem.KEY_VOIDED: 410,
+    Problem.KEY_EXPIRED: 410,
     Problem.NOT_AFTER_PASSED: 412,
     Problem.PAYLOAD_TOO_LARGE: 413,
     Problem.IDEMPOTENCY_KEY_REUSED: 422,

@@ -8,6 +8,7 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from services.database import open_engine, writing
+from services.inventory.contract import VoidCall
 from services.inventory.stock import StockKeeper
 from services.inventory.tables import KEYS, METADATA, STOCK
 from tests.services.inventory.conftest import NOW
@@ -54,7 +55,7 @@ def test_one_key_is_one_row_per_tenant() -> None:
 def test_the_database_itself_takes_a_key_once(database_url: str) -> None:
     """E17, I01: behind a claim that does nothing for a taken key stands a constraint that would refuse it."""
     engine = open_engine(database_url)
-    StockKeeper(engine, lambda: NOW).void("acme", "key-0123456789abcdef")
+    StockKeeper(engine, lambda: NOW).perform(VoidCall(tenant="acme", key="key-0123456789abcdef"))
     with pytest.raises(sa.exc.IntegrityError), writing(engine) as connection:
         connection.execute(KEYS.insert().values(tenant="acme", key="key-0123456789abcdef"))
     engine.dispose()

@@ -1,0 +1,79 @@
+"""Digests per range of keys, kept in the receipts' own transaction: an audit costs what differs, not what there is.
+
+- A key's place is SHA-256(key); a range is the first two or four hex digits of it.
+- A receipt's item is SHA-256 over the RFC 8785 form of `["cf-rd1", key, outcome, receipt_id]`. A range's digest is the
+  sum of its items modulo 2**256: it does not matter in which order they came.
+- What an item is made of is never dropped, so retention changes no digest.
+"""
+
+import hashlib
+from collections.abc import Iterable
+from typing import Any
+
+import rfc8785
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+
+from services.inventory.tables import DIGESTS
+
+_MODULUS = 2**256
+# Digits of a range, of one within it, and so on: 256 ranges of 256.
+DEPTHS = (2, 4)
+
+
+def place(key: str) -> str:
+    """The deepest range that a key is in."""
+    return hashlib.sha256(key.encode()).hexdigest()[: DEPTHS[-1]]
+
+
+def item(key: str, outcome: str, receipt_id: str) -> int:
+    """What one receipt adds to its ranges' digests."""
+    return int.from_bytes(hashlib.sha256(rfc8785.dumps(["cf-rd1", key, outcome, receipt_id])).digest())
+
+
+def total(items: Iterable[int]) -> int:
+    """The digest of a range as a number."""
+    return sum(items) % _MODULUS
+
+
+def to_hex(digest: int) -> str:
+    """A digest as it is stored and shown."""
+    return f"{digest:064x}"
+
+
+def add(connection: sa.Connection, tenant: str, receipts: Iterable[tuple[str, str, str]]) -> None:
+    """Add receipts, each as key, outcome and receipt id; the caller holds the tenant's counter."""
+    changes: dict[tuple[str, str], list[int]] = {}
+    for key, outcome, receipt_id in receipts:
+        own = place(key)
+        for parent, prefix in (("", own[: DEPTHS[0]]), (own[: DEPTHS[0]], own)):
+            changes.setdefault((parent, prefix), []).append(item(key, outcome, receipt_id))
+    before = {
+        (row.parent, row.prefix): row
+        for row in connection.execute(
+            sa.select(DIGESTS.c.parent, DIGESTS.c.prefix, DIGESTS.c.count.label("number"), DIGESTS.c.digest).where(
+                DIGESTS.c.tenant == tenant, sa.tuple_(DIGESTS.c.parent, DIGESTS.c.prefix).in_(sorted(changes))
+            )
+        )
+    }
+    rows: list[dict[str, Any]] = []
+    for (parent, prefix), items in sorted(changes.items()):
+        known = before.get((parent, prefix))
+        rows.append(
+            {
+                "tenant": tenant,
+                "parent": parent,
+                "prefix": prefix,
+                "count": len(items) + (known.number if known else 0),
+                "digest": to_hex(total([*items, int(known.digest, 16) if known else 0])),
+            }
+        )
+    dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
+    upsert = dialect.insert(DIGESTS)
+    connection.execute(
+        upsert.on_conflict_do_update(
+            index_elements=[DIGESTS.c.tenant, DIGESTS.c.parent, DIGESTS.c.prefix],
+            set_={"count": upsert.excluded.count, "digest": upsert.excluded.digest},
+        ).returning(sa.literal_column("1")),
+        rows,
+    ).all()

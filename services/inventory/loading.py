@@ -1,0 +1,258 @@
+"""What a batch of calls needs, taken from the database and locked, in the one order in which locks are taken.
+
+- A key that is not known is inserted: from then on a rival waits, and whoever comes second finds the receipt.
+- Reservations and SKUs are locked in ascending order.
+- Holds that are in the way of the batch and have ended come first, in a transaction of their own (`Due`).
+- No key is committed without its receipt: where a call executes nothing after all, all is begun again without its key.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+
+from services.inventory import receipts
+from services.inventory.books import Balance, Books, Judgement, Reserved, Stored
+from services.inventory.contract import (
+    Call,
+    Expiry,
+    KeyedCall,
+    Kind,
+    Outcome,
+    ReservationState,
+    is_reservation_id,
+    newest_first,
+)
+from services.inventory.problems import Refused
+from services.inventory.tables import KEYS, RECEIPTS, RESERVATION_LINES, RESERVATIONS, STOCK
+
+# Holds that are ended in one transaction.
+MAX_EXPIRIES = 100
+
+_RESERVATIONS = (
+    sa.select(
+        RESERVATIONS.c.reservation_id,
+        RESERVATIONS.c.state,
+        RESERVATIONS.c.expires_at,
+        RECEIPTS.c.key,
+        RECEIPTS.c.reference,
+    )
+    .join(
+        RECEIPTS,
+        sa.and_(RECEIPTS.c.tenant == RESERVATIONS.c.tenant, RECEIPTS.c.sequence == RESERVATIONS.c.reserved_by),
+    )
+    .where(
+        RESERVATIONS.c.tenant == sa.bindparam("tenant"),
+        RESERVATIONS.c.reservation_id.in_(sa.bindparam("ids", expanding=True)),
+    )
+    .order_by(RESERVATIONS.c.reservation_id)
+    .with_for_update(of=RESERVATIONS)
+)
+_LINES = (
+    sa.select(RESERVATION_LINES.c.reservation_id, RESERVATION_LINES.c.sku, RESERVATION_LINES.c.quantity)
+    .where(
+        RESERVATION_LINES.c.tenant == sa.bindparam("tenant"),
+        RESERVATION_LINES.c.reservation_id.in_(sa.bindparam("ids", expanding=True)),
+    )
+    .order_by(RESERVATION_LINES.c.reservation_id, RESERVATION_LINES.c.sku)
+)
+_STOCK = (
+    sa.select(STOCK)
+    .where(STOCK.c.tenant == sa.bindparam("tenant"), STOCK.c.sku.in_(sa.bindparam("skus", expanding=True)))
+    .order_by(STOCK.c.sku)
+    .with_for_update()
+)
+
+
+class NotTogether(Exception):
+    """These calls cannot be one transaction; nothing of them is done, and each has to go alone."""
+
+
+class Again(Exception):
+    """Roll back and begin again."""
+
+
+class Due(Again):
+    """Holds that are in the way have ended: end them first."""
+
+    def __init__(self, reservation_ids: list[str]) -> None:
+        super().__init__()
+        self.reservation_ids = reservation_ids
+
+
+class NotThese(Again):
+    """Calls, by place, that execute nothing after all: their keys must not be taken."""
+
+    def __init__(self, refusals: dict[int, Refused]) -> None:
+        super().__init__()
+        self.refusals = refusals
+
+
+class Loading:
+    """Fills the books of one batch.
+
+    Attributes:
+        books: what was found and locked.
+    """
+
+    def __init__(self, connection: sa.Connection, tenant: str, clock: receipts.Clock) -> None:
+        self.books = Books()
+        self._connection = connection
+        self._tenant = tenant
+        self._clock = clock
+        self._claimed: set[str] = set()
+
+    def find(self, calls: Iterable[Call]) -> None:
+        """Look for the receipts of the calls' own keys."""
+        self._find(call.key for call in calls if not isinstance(call, Expiry))
+
+    def claim(self, calls: Sequence[Call]) -> None:
+        """Insert the keys that are not known: the calls' own, then those of former generations that never came."""
+        keyed = [call for call in calls if not isinstance(call, Expiry)]
+        self._insert(sorted({call.key for call in keyed} - self.books.receipts.keys()))
+        older = {
+            key
+            for call in keyed
+            if isinstance(call, KeyedCall) and call.key in self._claimed
+            for key in call.supersedes
+            if key not in self._claimed
+        }
+        self._find(older - self.books.receipts.keys())
+        self._insert(newest_first(sorted(older - self.books.receipts.keys())))
+
+    def _find(self, keys: Iterable[str]) -> None:
+        self.books.receipts.update(receipts.find_all(self._connection, self._tenant, keys))
+
+    def _insert(self, keys: Sequence[str]) -> None:
+        """Insert keys, waiting for whoever holds one; a key that a rival has committed meanwhile is found instead."""
+        if not keys:
+            return
+        taken = insert_keys(self._connection, self._tenant, keys)
+        self._claimed |= taken
+        lost = [key for key in keys if key not in taken]
+        self._find(lost)
+        if any(key not in self.books.receipts for key in lost):
+            raise LookupError("a key without a receipt")  # they commit together
+
+    def lock(self, calls: Sequence[Call]) -> None:
+        """Lock the reservations and the stock of the calls that will execute.
+
+        Raises:
+            Due: holds have ended that are in their way.
+        """
+        executing = [call for call in calls if isinstance(call, KeyedCall) and call.key in self._claimed]
+        ending = [call.reservation_id for call in calls if isinstance(call, Expiry)]
+        moved = [call.reservation_id for call in executing if is_reservation_id(call.reservation_id or "")]
+        former = [self._reservation_of(key) for call in executing for key in call.supersedes]
+        self._lock_reservations({name for name in (*ending, *moved, *former) if name}, due_wanted=bool(ending))
+        skus = {sku for call in executing for sku in call.quantities}
+        for name in (*ending, *moved):
+            if name in self.books.reservations:
+                skus |= self.books.reservations[name].quantities.keys()
+        self._lock_stock(skus, executing)
+        self._require_no_due_hold_on_short_stock(executing)
+
+    def _reservation_of(self, key: str) -> str | None:
+        known = self.books.receipts.get(key)
+        if not isinstance(known, Stored) or known.outcome is not Outcome.COMMITTED:
+            return None
+        return known.reservation_id
+
+    def _lock_reservations(self, ids: set[str], *, due_wanted: bool) -> None:
+        if not ids:
+            return
+        parameters = {"tenant": self._tenant, "ids": sorted(ids)}
+        rows = self._connection.execute(_RESERVATIONS, parameters).all()
+        quantities: dict[str, dict[str, int]] = {row.reservation_id: {} for row in rows}
+        for line in self._connection.execute(_LINES, parameters):
+            quantities[line.reservation_id][line.sku] = line.quantity
+        held = [row for row in rows if row.state == ReservationState.HELD]
+        now = receipts.database_time(self._connection, self._clock) if held else None
+        due = [row.reservation_id for row in held if now is not None and row.expires_at <= now]
+        if due and not due_wanted:
+            raise Due(due[:MAX_EXPIRIES])
+        for row in rows:
+            if due_wanted and row.reservation_id not in due:
+                continue  # not over yet, or over and done with
+            self.books.reservations[row.reservation_id] = Reserved(
+                reservation_id=row.reservation_id,
+                state=ReservationState(row.state),
+                expires_at=row.expires_at,
+                parent_key=row.key,
+                reference=row.reference,
+                quantities=dict(sorted(quantities[row.reservation_id].items())),
+            )
+
+    def _lock_stock(self, skus: set[str], executing: Iterable[KeyedCall]) -> None:
+        if skus:
+            for row in self._connection.execute(_STOCK, {"tenant": self._tenant, "skus": sorted(skus)}):
+                self.books.stock[row.sku] = Balance(
+                    sku=row.sku,
+                    received=row.received,
+                    available=row.available,
+                    held=row.held,
+                    consumed=row.consumed,
+                    version=row.version,
+                    version_before=row.version,
+                )
+        for call in executing:
+            for sku in call.quantities if call.kind is Kind.DELIVER else ():
+                self.books.stock.setdefault(sku, Balance(sku=sku))
+
+    def _require_no_due_hold_on_short_stock(self, executing: Iterable[KeyedCall]) -> None:
+        """A refusal is for good: before one for lack of stock, what is held and over goes back."""
+        wanted: dict[str, int] = {}
+        for call in executing:
+            for sku, quantity in call.quantities.items() if call.kind is Kind.RESERVE else ():
+                wanted[sku] = wanted.get(sku, 0) + quantity
+        stock = self.books.stock
+        short = [
+            sku
+            for sku, quantity in wanted.items()
+            if sku in stock and quantity > stock[sku].available and stock[sku].held > 0
+        ]
+        if not short:
+            return
+        query = (
+            sa.select(RESERVATIONS.c.reservation_id)
+            .where(
+                RESERVATIONS.c.tenant == self._tenant,
+                RESERVATIONS.c.state == ReservationState.HELD.value,
+                RESERVATIONS.c.expires_at <= receipts.database_time(self._connection, self._clock),
+                sa.exists().where(
+                    RESERVATION_LINES.c.tenant == RESERVATIONS.c.tenant,
+                    RESERVATION_LINES.c.reservation_id == RESERVATIONS.c.reservation_id,
+                    RESERVATION_LINES.c.sku.in_(short),
+                ),
+            )
+            .order_by(RESERVATIONS.c.reservation_id)
+            .limit(MAX_EXPIRIES)
+        )
+        due = list(self._connection.execute(query).scalars())
+        if due:
+            raise Due(due)
+
+    def require_no_idle_claim(self, calls: Sequence[Call], judged: Sequence[Judgement]) -> None:
+        """A key without a receipt could not be committed.
+
+        Raises:
+            NotThese: a call was refused that had its key taken.
+            NotTogether: an earlier call of the batch closed the key of one that was to close others.
+        """
+        idle = self._claimed - {entry.key for entry in self.books.entries}
+        refusals = {
+            place: judgement
+            for place, (call, judgement) in enumerate(zip(calls, judged, strict=True))
+            if isinstance(judgement, Refused) and not isinstance(call, Expiry) and call.key in idle
+        }
+        if refusals:
+            raise NotThese(refusals)
+        if idle:
+            raise NotTogether
+
+
+def insert_keys(connection: sa.Connection, tenant: str, keys: Sequence[str]) -> set[str]:
+    """Insert those of these keys that are not taken, in this order; which they were."""
+    dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
+    statement = dialect.insert(KEYS).on_conflict_do_nothing().returning(KEYS.c.key)
+    return set(connection.execute(statement, [{"tenant": tenant, "key": key} for key in keys]).scalars())
