@@ -67,12 +67,13 @@ class Batches:
         calls = [call for call, _ in batch]
         try:
             answers = await anyio.to_thread.run_sync(lambda: self._execute(tenant, calls), limiter=self._limiter)
-        except NotTogether:
-            for one in batch:  # beside the next batch, which need not wait for what holds these up
-                self._begin(self._together(tenant, [one]))
         except Exception as error:  # noqa: BLE001 - it is the answer of all who wait
-            for _, answer in batch:
-                _settle(answer, error)
+            for one in batch:
+                if isinstance(error, NotTogether) and len(batch) > 1:
+                    # Beside the next batch, which need not wait for what holds these up.
+                    self._begin(self._together(tenant, [one]))
+                else:
+                    _settle(one[1], error)
         else:
             self._told(len(batch))
             for (_, answer), settled in zip(batch, answers, strict=True):

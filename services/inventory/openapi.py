@@ -22,6 +22,7 @@ _KEYED = (
     Problem.REQUEST_IN_PROGRESS,
     Problem.NOT_AFTER_PASSED,
     Problem.IDEMPOTENCY_KEY_REUSED,
+    Problem.KEY_EXPIRED,
     Problem.OVERLOADED,
     *_STORED,
 )
@@ -48,8 +49,9 @@ def openapi() -> dict[str, Any]:
 
 def _paths() -> dict[str, Any]:
     rejected = (Problem.INSUFFICIENT_STOCK, Problem.UNKNOWN_SKU)
-    moved = (Problem.INVALID_TRANSITION, Problem.RESERVATION_NOT_FOUND)
-    key, reservation, sku = _path("key"), _path("id"), _path("sku")
+    moved = (Problem.HOLD_EXPIRED, Problem.INVALID_TRANSITION, Problem.RESERVATION_NOT_FOUND)
+    key, read_key, reservation, sku = _path("key"), _path("key"), _path("id"), _path("sku")
+    prefix = _query("prefix", {"type": "string", "pattern": "^([0-9a-f]{2}){0,2}$", "default": ""})
     page = [
         _query("after", {"type": "integer", "minimum": 0, "default": 0}),
         _query("limit", {"type": "integer", "minimum": 1, "maximum": feed.MAX_PAGE, "default": feed.DEFAULT_PAGE}),
@@ -64,15 +66,30 @@ def _paths() -> dict[str, Any]:
         "/v1/reservations/{id}": {
             "get": _operation("reservation", "Reservation", (*_READ, Problem.RESERVATION_NOT_FOUND), [reservation])
         },
+        "/v1/reservations/{id}/confirm": {"post": _keyed("confirm", 200, "ConfirmRequest", moved, [reservation])},
         "/v1/reservations/{id}/release": {"post": _keyed("release", 200, "ReleaseRequest", moved, [reservation])},
         "/v1/deliveries": {"post": _keyed("deliver", 201, "DeliveryRequest", ())},
         "/v1/receipts": {"get": _operation("feed", "FeedPage", (*_READ, *invalid), page)},
+        "/v1/receipts/lookup": {
+            "post": {
+                **_operation("lookup", "LookupAnswer", (*_READ, *invalid)),
+                "requestBody": {"required": True, "content": _content("application/json", "LookupRequest")},
+            }
+        },
+        "/v1/receipts/digests": {"get": _operation("digests", "DigestPage", (*_READ, *invalid), [prefix])},
         "/v1/receipts/{key}": {
-            "get": _operation("receipt", "Receipt", (*_READ, *bad_key, Problem.RECEIPT_NOT_FOUND), [key])
+            "get": _operation(
+                "receipt", "Receipt", (*_READ, *bad_key, Problem.RECEIPT_NOT_FOUND, Problem.KEY_EXPIRED), [read_key]
+            )
         },
         "/v1/receipts/{key}/void": {
             "put": {
-                **_operation("void", "Receipt", (*_READ, *bad_key, *invalid, Problem.REQUEST_IN_PROGRESS), [key]),
+                **_operation(
+                    "void",
+                    "Receipt",
+                    (*_READ, *bad_key, *invalid, Problem.REQUEST_IN_PROGRESS, Problem.KEY_EXPIRED),
+                    [key],
+                ),
                 "requestBody": {"required": False, "content": _content("application/json", "VoidRequest")},
             }
         },
@@ -149,11 +166,13 @@ def _schemas() -> dict[str, Any]:
     schemas: dict[str, Any] = {}
     requests = (
         contract.ReservationRequest,
+        contract.ConfirmRequest,
         contract.ReleaseRequest,
         contract.DeliveryRequest,
         contract.VoidRequest,
+        contract.LookupRequest,
     )
-    answers = (contract.Receipt, feed.Reservation, feed.Stock, feed.LedgerPage)
+    answers = (contract.Receipt, feed.Reservation, feed.Stock, feed.LedgerPage, feed.DigestPage)
     for kind in (*requests, *answers):
         mode: Any = "validation" if kind in requests else "serialization"
         schema = TypeAdapter[Any](kind).json_schema(ref_template=_REF, mode=mode)
@@ -171,6 +190,25 @@ def _schemas() -> dict[str, Any]:
         "properties": {
             "receipts": {"type": "array", "items": {"$ref": _REF.format(model="Receipt")}},
             "next_after": {"type": "integer", "minimum": 0},
+            "watermark": {"type": "integer", "minimum": 0},
+        },
+    }
+    schemas["LookupAnswer"] = {
+        "type": "object",
+        "required": ["receipts", "observed_at", "watermark"],
+        "additionalProperties": False,
+        "properties": {
+            "receipts": {
+                "type": "object",
+                "additionalProperties": {
+                    "anyOf": [
+                        {"$ref": _REF.format(model="Receipt")},
+                        {"$ref": _REF.format(model="Problem")},
+                        {"type": "null"},
+                    ]
+                },
+            },
+            "observed_at": {"type": "string", "format": "date-time"},
             "watermark": {"type": "integer", "minimum": 0},
         },
     }
@@ -206,6 +244,17 @@ _PROBLEM = {
         "predecessor": {"$ref": _REF.format(model="Receipt")},
         "observed_at": {"type": "string", "format": "date-time"},
         "watermark": {"type": "integer"},
+        "expired": {
+            "type": "object",
+            "required": ["receipt_id", "sequence", "outcome", "reservation_id"],
+            "additionalProperties": False,
+            "properties": {
+                "receipt_id": {"type": "string"},
+                "sequence": {"type": "integer"},
+                "outcome": {"type": "string", "enum": [outcome.value for outcome in contract.Outcome]},
+                "reservation_id": {"type": ["string", "null"]},
+            },
+        },
     },
 }
 

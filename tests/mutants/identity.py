@@ -8,7 +8,7 @@ _KEYS: Final = "services/effects/keys.py"
 _RECORDS: Final = "services/effects/records.py"
 _STORE: Final = "services/journal/store.py"
 _SETTLE: Final = "services/effects/settle.py"
-_STOCK: Final = "services/inventory/stock.py"
+_BOOKS: Final = "services/inventory/books.py"
 _JOURNAL_TABLES: Final = "migrations/journal/versions/journal_0001_first.py"
 _KEYS_TESTS: Final = "tests/services/effects/test_keys.py"
 _RECORDS_TESTS: Final = "tests/services/effects/test_records.py"
@@ -186,9 +186,9 @@ MUTANTS: Final = (
     Mutant(
         name="the-provider-compares-no-payload",
         rule="G3",
-        file=_STOCK,
-        before="if row.kind != Kind.VOID and (row.kind, row.fingerprint) != (call.kind, call.fingerprint):",
-        after="if False:",
+        file=_BOOKS,
+        before="if known.kind is Kind.VOID or (known.kind, fingerprint) == (call.kind, call.fingerprint):",
+        after="if True:",
         tests=(f"{_STOCK_TESTS}::test_a_key_is_for_one_request_only",),
         paired="the provider's half: a journal that has lost its row",
     ),
@@ -269,8 +269,8 @@ MUTANTS: Final = (
     Mutant(
         name="the-provider-executes-a-taken-key",
         rule="G2",
-        file=_STOCK,
-        before="return _replay(connection, call)",
+        file=_BOOKS,
+        before="return _expired(known) or _mismatch(known, call) or Repeated(known=known)",
         after="pass",
         tests=(f"{_STOCK_TESTS}::test_32_callers_with_one_key_are_one_effect",),
         paired="the provider's half: the receipt's own unique key turns the second effect into an error, not a replay",

@@ -6,7 +6,7 @@ from tests.mutants.mutant import Mutant
 
 _STORE: Final = "services/journal/store.py"
 _SETTLE: Final = "services/effects/settle.py"
-_STOCK: Final = "services/inventory/stock.py"
+_BOOKS: Final = "services/inventory/books.py"
 _RECOVERY: Final = "services/reconciliation/recovery.py"
 _EFFECTS: Final = "activities/effects.py"
 _STORE_TESTS: Final = "tests/services/journal/test_store.py"
@@ -105,12 +105,13 @@ MUTANTS: Final = (
     Mutant(
         name="a-rejection-is-not-kept",
         rule="G8",
-        file=_STOCK,
-        before="return self._record(connection, call, closed, verdict)",
+        file=_BOOKS,
+        before="return self._add(self._execute(call))",
         after=(
-            "if verdict.reason is Problem.INSUFFICIENT_STOCK:\n"
-            "            raise Refused(verdict.reason, verdict.detail)\n"
-            "        return self._record(connection, call, closed, verdict)"
+            "entry = self._execute(call)\n"
+            "        if entry.reason is Problem.INSUFFICIENT_STOCK:\n"
+            "            return Refused(entry.reason, entry.detail)\n"
+            "        return self._add(entry)"
         ),
         tests=(f"{_STOCK_TESTS}::test_a_rejection_is_for_good",),
         paired="the provider's half: a restock between two tries of one key",
@@ -127,7 +128,7 @@ MUTANTS: Final = (
     Mutant(
         name="a-provider-that-closes-no-former-generation",
         rule="G9",
-        file=_STOCK,
+        file=_BOOKS,
         before="for key in call.supersedes:",
         after="for key in ():",
         tests=(

@@ -15,9 +15,10 @@ import httpx
 import pytest
 import sqlalchemy as sa
 
-from services.database import migrate, open_engine
+from services.database import migrate, open_engine, writing
 from services.inventory.app import create_app
 from services.inventory.serve import Server, bind, url_of
+from services.inventory.tables import RESERVATIONS
 from tests.postgres import Databases
 
 TENANTS = 400
@@ -41,6 +42,7 @@ class Caller:
     """One tenant's caller: every keyed request gets a key and a deadline unless it brings its own."""
 
     http: httpx.Client
+    tenant: str = "acme"
     not_after: str = "2026-06-02T12:00:00Z"
     _keys: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
@@ -64,6 +66,15 @@ class Caller:
     ) -> httpx.Response:
         """Take units of one SKU."""
         return self.post("/v1/reservations", {"lines": [{"sku": sku, "quantity": quantity}]}, key, headers)
+
+    def hold(self, quantity: int = 2, seconds: int = 60, key: str | None = None) -> httpx.Response:
+        """Hold units of FILTER-A."""
+        body = {"lines": [{"sku": "FILTER-A", "quantity": quantity}], "hold_seconds": seconds}
+        return self.post("/v1/reservations", body, key)
+
+    def confirm(self, reservation_id: str, key: str | None = None) -> httpx.Response:
+        """Take what is held."""
+        return self.post(f"/v1/reservations/{reservation_id}/confirm", {}, key)
 
     def release(
         self, reservation_id: str, key: str | None = None, headers: Mapping[str, str] | None = None
@@ -104,21 +115,29 @@ class Service:
     clock: Clock
     engine: sa.Engine
     database_url: str
+    housekeeping: Callable[[], None]
+
+    def end_hold(self, caller: Caller, receipt: Mapping[str, Any]) -> None:
+        """Let the time of a hold be over: by its end, since PostgreSQL's clock is nobody's to turn."""
+        of = (RESERVATIONS.c.tenant == caller.tenant, RESERVATIONS.c.reservation_id == receipt["reservation_id"])
+        with writing(self.engine) as connection:
+            connection.execute(RESERVATIONS.update().where(*of).values(expires_at=datetime(2026, 1, 1, tzinfo=UTC)))
 
 
 @contextmanager
-def running(database_url: str, tokens: Mapping[str, str]) -> Iterator[Service]:
-    """Run the service in a thread, under uvicorn, on a free port."""
+def running(database_url: str, tokens: Mapping[str, str], **options: Any) -> Iterator[Service]:
+    """Run the service in a thread, under uvicorn, on a free port; the options are `create_app`'s."""
     engine = open_engine(database_url)
     clock = Clock()
     listener = bind("127.0.0.1", 0)
     ready = threading.Event()
-    server = Server(create_app(engine, tokens, clock), url_of(listener), lambda _url: ready.set())
+    app = create_app(engine, tokens, clock, **options)
+    server = Server(app, url_of(listener), lambda _url: ready.set())
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     try:
         assert ready.wait(10)
-        yield Service(url_of(listener), clock, engine, database_url)
+        yield Service(url_of(listener), clock, engine, database_url, app.state.housekeeping)
     finally:
         server.should_exit = True
         thread.join()
@@ -186,7 +205,10 @@ def service(dialect: str, _shared: Callable[[str], Service]) -> Service:
 def callers(service: Service) -> Iterator[Iterator[Caller]]:
     """Callers of tenants that nobody has used, as many as are asked for."""
     with ExitStack() as stack:
-        yield (Caller(stack.enter_context(connect(service.url, f"token-{next(_names)}"))) for _ in itertools.count())
+        yield (
+            Caller(stack.enter_context(connect(service.url, f"token-{number}")), f"tenant-{number}")
+            for number in _names
+        )
 
 
 @pytest.fixture

@@ -132,9 +132,14 @@ def test_a_reservation_shows_where_its_units_are(caller: Caller) -> None:
         "lines": [{"sku": "FILTER-A", "quantity": 2}],
         "expires_at": None,
         "created_at": receipt["created_at"],
+        "confirm_key": None,
+        "confirm_receipt_id": None,
+        "confirmed_at": None,
         "release_key": None,
         "release_receipt_id": None,
         "released_at": None,
+        "expiry_receipt_id": None,
+        "expired_at": None,
     }
 
 
