@@ -3,10 +3,10 @@ PYTHON ?= python3
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo up test mutants bench lint compose-check
+.PHONY: help venv demo up test faults mutants bench bench-inventory lint compose-check
 
 help: ## what there is
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
 
 venv: $(STAMP) ## build .venv/ from the hashed constraints
 
@@ -26,6 +26,9 @@ test: $(STAMP) ## lint, types, import contracts and every test
 	$(MAKE) --no-print-directory lint
 	.venv/bin/pytest --numprocesses 4 --dist worksteal
 
+faults: $(STAMP) ## the inventory's fault campaigns with their full counts: races, kills, cuts (`make test`: shorter)
+	.venv/bin/pytest tests/faults/inventory --long --timeout 1800 --numprocesses 2 --dist worksteal
+
 mutants: $(STAMP) ## each guard of docs/guarantees.md removed in turn: the tests must notice (minutes)
 	.venv/bin/python -m tests.mutants
 
@@ -37,6 +40,9 @@ lint: $(STAMP) ## ruff, mypy, import-linter
 
 bench: $(STAMP) ## what durability costs: on real parts, side by side in one run; about six minutes
 	.venv/bin/python -m benchmarks
+
+bench-inventory: $(STAMP) ## the inventory alone: against its framework, its database, and as receipts grow
+	.venv/bin/python -m benchmarks inventory
 
 compose-check: ## docker-compose reads docker-compose.yml (needs that program, and no engine)
 	docker-compose config --quiet

@@ -11,13 +11,13 @@ from typing import Any
 
 import click
 
-from benchmarks import commits, perform, recovery, report
+from benchmarks import commits, inventory, perform, recovery, report
 from services.cli.output import Command, CommandError, ExitCode, Output, pass_output, run
 from services.drill.processes import ProcessError, Processes, signals_cancel
 
-Settings = perform.Settings | recovery.Settings | commits.Settings
+Settings = perform.Settings | recovery.Settings | commits.Settings | inventory.Settings
 
-NAMES = ("p1", "recovery", "commits")
+NAMES = ("p1", "recovery", "commits", "inventory")
 # Ignored by git, as `var/` is.
 REPORT_FILE = Path("var") / "benchmarks.json"
 
@@ -29,7 +29,7 @@ def main(arguments: Sequence[str]) -> int:
 
 @click.command(cls=Command)
 @click.argument("names", nargs=-1, type=click.Choice(NAMES))
-@click.option("--rounds", type=click.IntRange(min=1), default=5, show_default=True, help="Rounds of p1 and commits.")
+@click.option("--rounds", type=click.IntRange(min=1), default=5, show_default=True, help="Rounds of all but recovery.")
 @click.option(
     "--workflows", type=click.IntRange(min=1), default=160, show_default=True, help="Workflows in a round of p1."
 )
@@ -42,7 +42,14 @@ def main(arguments: Sequence[str]) -> int:
     type=click.FloatRange(min=0),
     default=1.0,
     show_default=True,
-    help="Length of a measurement of commits.",
+    help="Length of a measurement of commits and inventory.",
+)
+@click.option(
+    "--receipts",
+    type=click.IntRange(min=inventory.FEW),
+    default=1_000_000,
+    show_default=True,
+    help="Receipts that the inventory grows to.",
 )
 @click.option(
     "--profile",
@@ -66,14 +73,16 @@ def benchmarks(
     at_once: int,
     kills: int,
     seconds: float,
+    receipts: int,
     profile: Path | None,
     write: Path,
 ) -> None:
     """Measure what durability costs, on real parts that are started and ended here; everything unless some are named.
 
     p1: one workflow with one effect against a bare activity. recovery: from SIGKILL to settled. commits: the journal's
-    commits against bare ones. Linux only. Exit codes: 0 measured, whatever the figures; 2 wrong use; 3 a part could not
-    be started or ended by itself.
+    commits against bare ones. inventory: the service against its framework, against its database, and as receipts grow.
+    Linux only. Exit codes: 0 measured, whatever the figures; 2 wrong use; 3 a part could not be started or ended by
+    itself.
     """
     if profile is not None:
         profile.mkdir(parents=True, exist_ok=True)
@@ -81,6 +90,7 @@ def benchmarks(
         "p1": perform.Settings(rounds=rounds, workflows=workflows, at_once=at_once, profile=profile),
         "recovery": recovery.Settings(kills=kills),
         "commits": commits.Settings(rounds=rounds, seconds=seconds),
+        "inventory": inventory.Settings(rounds=rounds, seconds=seconds, receipts=receipts),
     }
     document: dict[str, Any] = {"machine": report.machine()}
     tables: list[report.Table] = []
@@ -109,6 +119,9 @@ def _measured(settings: Settings, tell: Callable[[str], None]) -> tuple[Any, lis
                 case commits.Settings():
                     committed = commits.measure(processes, folder, settings, tell)
                     return committed, report.of_commits(committed)
+                case inventory.Settings():
+                    answered = inventory.measure(processes, folder, settings, tell)
+                    return answered, report.of_inventory(answered)
     except ProcessError as error:
         raise CommandError(f"Nothing was measured. {error}", ExitCode.UNREACHABLE) from error
     finally:

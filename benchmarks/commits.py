@@ -4,34 +4,23 @@ A pair is what one effect costs the journal: `begin` with decision, intent and m
 is two commits that follow each other. A bare commit is one INSERT of one row through the driver alone.
 """
 
-import sqlite3
-import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 
-import psycopg
-
+from benchmarks import inserts
 from benchmarks.figures import Spread, ratios, spread
+from benchmarks.inserts import Opened, Worker, together
 from benchmarks.machine import Meter, Usage
-from services.database import LOCK_TIMEOUT_SECONDS, migrate, open_engine
+from services.database import migrate, open_engine
 from services.drill.postgres import PostgresServer
 from services.drill.processes import Processes
 from services.effects.records import Answer, Effect, Intent, Mark, Receipt, Seen, Source, decide
 from services.effects.states import EffectState
 from services.journal.store import Journal
-
-# As long as the body of an entry usually is.
-_BODY = "x" * 300
-_MAKE_BARE = "CREATE TABLE bare (id {} PRIMARY KEY, body TEXT NOT NULL)"
-
-# Does one piece of work each time it is called; opened once by each thread.
-Worker = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,8 +59,8 @@ class Database:
     """A database under test: how a thread opens each of the two kinds of work."""
 
     name: str
-    bare: Callable[[], Iterator[Worker]]
-    pairs: Callable[[], Iterator[Worker]]
+    bare: Opened
+    pairs: Opened
 
 
 def measure(processes: Processes, folder: Path, settings: Settings, tell: Callable[[str], None]) -> Result:
@@ -100,7 +89,7 @@ def _rounds(settings: Settings, databases: Sequence[Database], meter: Meter, tel
         for database, callers in cases:
             for kind, kept in ((database.bare, bare), (database.pairs, pairs)):
                 meter.restart()
-                done = _together(kind, callers, settings.seconds)
+                done = together(kind, callers, settings.seconds)
                 if number >= 0:
                     kept.setdefault((database.name, callers), []).append((done, meter.usage()))
     rows = [
@@ -127,67 +116,23 @@ def _cpu_ms(runs: list[tuple[int, Usage]]) -> list[float]:
     return [1000 * usage.total_cpu_seconds / done for done, usage in runs]
 
 
-def _together(opened: Callable[[], Iterator[Worker]], callers: int, seconds: float) -> int:
-    """Let so many threads work for so long, each at least once; how much they did."""
-    ready = threading.Barrier(callers)
-
-    def caller() -> int:
-        with contextmanager(opened)() as work:
-            ready.wait()
-            end = time.perf_counter() + seconds
-            for done in count(1):
-                work()
-                if time.perf_counter() >= end:
-                    return done
-        raise AssertionError("a count without end has ended")
-
-    with ThreadPoolExecutor(callers) as pool:
-        return sum(future.result() for future in [pool.submit(caller) for _ in range(callers)])
-
-
 @contextmanager
 def _sqlite(file: Path) -> Iterator[Database]:
     url = f"sqlite:///{file}"
     migrate("journal", url)
-    queue = threading.Lock()  # as the journal's own writers queue: SQLite's busy handler starves somebody
-
-    def connect() -> sqlite3.Connection:
-        connection = sqlite3.connect(file, isolation_level=None, timeout=LOCK_TIMEOUT_SECONDS)
-        connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute("PRAGMA synchronous=FULL")
-        return connection
-
-    def bare() -> Iterator[Worker]:
-        with closing(connect()) as connection:
-
-            def work() -> None:
-                with queue:
-                    connection.execute("INSERT INTO bare (body) VALUES (?)", (_BODY,))
-
-            yield work
-
-    with closing(connect()) as connection:
-        connection.execute(_MAKE_BARE.format("INTEGER"))
-    with _journal("SQLite", url, bare) as database:
+    with _journal("SQLite", url, inserts.of_sqlite(file)) as database:
         yield database
 
 
 @contextmanager
 def _postgres(url: str) -> Iterator[Database]:
     migrate("journal", url)
-
-    def bare() -> Iterator[Worker]:
-        with psycopg.connect(url, autocommit=True) as connection:
-            yield lambda: connection.execute("INSERT INTO bare (body) VALUES (%s)", (_BODY,)).close()
-
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(_MAKE_BARE.format("bigint GENERATED ALWAYS AS IDENTITY"))
-    with _journal("PostgreSQL", url, bare) as database:
+    with _journal("PostgreSQL", url, inserts.of_postgres(url)) as database:
         yield database
 
 
 @contextmanager
-def _journal(name: str, url: str, bare: Callable[[], Iterator[Worker]]) -> Iterator[Database]:
+def _journal(name: str, url: str, bare: Opened) -> Iterator[Database]:
     engine = open_engine(url)
     journal = Journal(engine, recorded_by="a benchmark")
     numbers = count(1)

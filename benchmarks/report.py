@@ -6,11 +6,12 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchmarks import commits, perform, recovery
+from benchmarks import commits, inventory, perform, recovery
 from benchmarks.figures import shown
 
 # PERFORMANCE: the first mark to reach, and the goal.
 CPU_FIRST_MARK, CPU_GOAL, THROUGHPUT_GOAL = 1.10, 1.05, 0.95
+POST_GOAL, GET_GOAL = 0.5, 0.6
 SETTLED_MEDIAN_GOAL_SECONDS, SETTLED_P99_GOAL_SECONDS = 1.5, 3.0
 
 
@@ -129,6 +130,94 @@ def of_commits(result: commits.Result) -> list[Table]:
             ),
         )
     ]
+
+
+def of_inventory(result: inventory.Result) -> list[Table]:
+    """P7, and whether it stays so as receipts grow."""
+    settings = result.settings
+    parts = list(dict.fromkeys(part for row in result.rows for part in row.cpu_ms_by_part))
+    lookups = [row for row in result.rows if _is_measured_lookup(row.cell)]
+    return [
+        Table(
+            title="P7  The inventory: a reservation (POST), and the look-up of a receipt (GET)",
+            method=f"{settings.rounds} rounds of {settings.seconds} s each; ratios are to the same server and protocol "
+            "with handlers that do nothing, in the same round. "
+            f"{_others(result.others.median, result.others.high)}",
+            columns=("", "receipts", "clients", "requests/s", "of nothing", "p50 ms", "p99 ms"),
+            rows=tuple(
+                (
+                    f"{row.cell.call}, {row.cell.database}",
+                    f"{row.cell.receipts:,}",
+                    str(row.cell.clients),
+                    str(row.per_second),
+                    str(row.to_empty),
+                    str(row.p50_ms),
+                    str(row.p99_ms),
+                )
+                for row in result.rows
+            ),
+            verdicts=tuple(
+                f"GET, {row.cell.database}, {row.cell.clients} clients: {shown(row.to_empty.median)} of an empty "
+                f"handler (goal {GET_GOAL} {_reached(reached=row.to_empty.median >= GET_GOAL)})"
+                for row in lookups
+            ),
+        ),
+        Table(
+            title="    Where the CPU time goes",
+            method="Milliseconds per request by process, medians.",
+            columns=("", "receipts", "clients", *parts),
+            rows=tuple(
+                (
+                    f"{row.cell.call}, {row.cell.database}",
+                    f"{row.cell.receipts:,}",
+                    str(row.cell.clients),
+                    *(shown(row.cpu_ms_by_part[part]) if part in row.cpu_ms_by_part else "" for part in parts),
+                )
+                for row in result.rows
+            ),
+        ),
+        Table(
+            title="    Reservations beside bare commits",
+            method=f"Both with {inventory.CLIENTS[-1]} at a time. A bare commit is one INSERT of one row by the driver "
+            "alone; on PostgreSQL by threads or by tasks, whichever is the faster.",
+            columns=("", "bare by", "bare/s", "reservations/s", "to bare"),
+            rows=tuple(
+                (
+                    row.database,
+                    row.bare_by,
+                    str(row.bare_per_second),
+                    str(row.reservations_per_second),
+                    str(row.to_bare),
+                )
+                for row in result.commits
+            ),
+            verdicts=tuple(
+                f"POST, {row.database}: {shown(row.to_bare.median)} of bare commits (goal {POST_GOAL} "
+                f"{_reached(reached=row.to_bare.median >= POST_GOAL)})"
+                for row in result.commits
+            ),
+        ),
+        Table(
+            title=f"    From {inventory.FEW:,} receipts to {settings.receipts:,}",
+            method="The slowest hundredth, in milliseconds, and the ratios within each round.",
+            columns=("", "clients", "p99 few", "p99 many", "many to few", "requests/s, many to few"),
+            rows=tuple(
+                (
+                    f"{row.call}, {row.database}",
+                    str(row.clients),
+                    str(row.few_p99_ms),
+                    str(row.many_p99_ms),
+                    str(row.p99_ratio),
+                    str(row.per_second_ratio),
+                )
+                for row in result.growth
+            ),
+        ),
+    ]
+
+
+def _is_measured_lookup(cell: inventory.Cell) -> bool:
+    return cell.call == inventory.GET and cell.database != inventory.EMPTY and cell.receipts == inventory.FEW
 
 
 def lines(tables: Sequence[Table]) -> list[str]:

@@ -1,6 +1,7 @@
 """What every test may use."""
 
 import platform
+import random
 import signal
 from collections.abc import Iterator
 
@@ -28,8 +29,24 @@ def dialect(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def pytest_configure() -> None:
-    """Undo what nohup and a shell's & leave: children would inherit ignored signals that the tests send them."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """What the fault campaigns are told."""
+    parser.addoption("--long", action="store_true", help="the fault campaigns with their full counts: make faults")
+    parser.addoption("--seed", type=int, help="what the fault campaigns draw from; each run has its own by default")
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """Say which seed repeats this run."""
+    return f"fault campaigns: {'full' if config.getoption('long') else 'short'}, --seed {config.getoption('seed')}"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose a seed, which pytest-xdist hands on, and undo what nohup and a shell's & leave.
+
+    Children would inherit ignored signals that the tests send them.
+    """
+    if config.option.seed is None:
+        config.option.seed = random.SystemRandom().randrange(10**9)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 

@@ -42,6 +42,8 @@ class Cut:
 
     def arm(self, side: Side, *, passing: int = 0, holding: bytes = b"") -> None:
         """Cut one COMMIT: the next, or the one after so many that pass; of a transaction in which these bytes went."""
+        for event in (self.reached, self._released, self._arrived):
+            event.clear()
         self._side, self._passing, self._holding = side, passing, holding
 
     def release(self) -> None:

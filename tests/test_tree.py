@@ -33,6 +33,7 @@ WITHOUT_MIRROR = {
     "benchmarks/__main__.py": "run by tests/benchmarks/test_command.py",
     "benchmarks/bare.py": "the baseline, and run by every measurement of it",
     "benchmarks/commits.py": "run by tests/benchmarks/test_command.py",
+    "benchmarks/inserts.py": "run by tests/benchmarks/test_command.py",
     "benchmarks/recovery.py": "run by every measurement; its figures are those of test_figures.py",
     "benchmarks/worker.py": "run by every measurement",
 }

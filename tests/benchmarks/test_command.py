@@ -34,6 +34,27 @@ def test_commits_are_measured_for_real_and_told_as_json(tmp_path: Path) -> None:
     assert "commits, round 1 of 1" in done.stderr
 
 
+def test_the_inventory_is_measured_for_real_and_told_to_people(tmp_path: Path) -> None:
+    """Every cell of both databases and of the empty service, in one short round."""
+    file = tmp_path / "report.json"
+    small = ["--rounds", "1", "--seconds", "0", "--receipts", "1200", "--write", str(file)]
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks", "inventory", *small],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=110,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(file.read_text())["inventory"]
+    cells = {tuple(row["cell"].values()) for row in found["rows"]}
+    assert len(found["rows"]) == len(cells) == 20
+    assert {row["database"] for row in found["commits"]} == {"SQLite", "PostgreSQL"}
+    assert "POST, PostgreSQL: " in done.stdout
+    assert "From 1,000 receipts to 1,200" in done.stdout
+
+
 def test_a_benchmark_that_is_not_there_is_wrong_use(capsys: pytest.CaptureFixture[str]) -> None:
     """And those that are there are named."""
     assert main(["p9"]) == 2

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import commits, perform, recovery, report
+from benchmarks import commits, inventory, perform, recovery, report
 from benchmarks.figures import Spread
 from benchmarks.report import Table
+from tests.benchmarks import test_inventory
 
 
 def around(value: float) -> Spread:
@@ -68,6 +69,16 @@ def test_a_slow_kill_is_a_goal_not_reached() -> None:
         "standby worker: p99 goal 3.0 s not reached",
     )
     assert table.rows == (("standby worker", "15", "1.20", "3.40", "1.00", "3.40"),)
+
+
+def test_the_inventorys_goals_are_printed_beside_what_was_measured() -> None:
+    """Half of the bare commits, six tenths of an empty handler; more receipts have no goal but to be seen."""
+    result = inventory.summary(test_inventory.SETTINGS, test_inventory.measured(), test_inventory.BARE)
+    text = "\n".join(report.lines(report.of_inventory(result)))
+    assert "GET, SQLite, 32 clients: 0.60 of an empty handler (goal 0.6 reached)" in text
+    assert "POST, SQLite: 0.50 of bare commits (goal 0.5 reached)" in text
+    assert "POST, PostgreSQL: 0.25 of bare commits (goal 0.5 not reached)" in text
+    assert "From 1,000 receipts to 1,000,000" in text
 
 
 def test_the_columns_of_a_table_stand_under_their_headings() -> None:

@@ -27,16 +27,18 @@ def environment(**settings: str) -> dict[str, str]:
 class Inventory:
     """The inventory's process: it may be killed and started again on the same database and port."""
 
-    def __init__(self, processes: Processes, folder: Path, database_url: str) -> None:
+    def __init__(
+        self, processes: Processes, folder: Path, database_url: str, *, tenants: int = TENANTS, name: str = "inventory"
+    ) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.database_url = database_url
-        tokens = ",".join(f"tenant-{number}=token-{number}" for number in range(1, TENANTS + 1))
+        tokens = ",".join(f"tenant-{number}=token-{number}" for number in range(1, tenants + 1))
         self.child = processes.add(
             Child(
                 [COUNTERFOIL, "inventory", "--port", str(self.port)],
                 name="The inventory",
-                log=folder / "inventory.log",
+                log=folder / f"{name}.log",
                 env=environment(COUNTERFOIL_INVENTORY_TOKENS=tokens, COUNTERFOIL_INVENTORY_DATABASE_URL=database_url),
             )
         )

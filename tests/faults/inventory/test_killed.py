@@ -1,0 +1,43 @@
+"""SIGKILL of the service at random moments, under clients that keep the contract."""
+
+import asyncio
+
+from tests.faults.inventory.caller import callers
+from tests.faults.inventory.client import Campaign
+from tests.faults.inventory.conftest import TOKEN, Counts
+from tests.faults.inventory.reading import definitive, one_story
+from tests.faults.inventory.strikes import Strikes
+from tests.faults.servers import Inventory
+
+_CLIENTS = 16
+# What a campaign has to have seen; without it, it has shown nothing.
+_MUST_HAPPEN = {
+    "hang-up", "no answer", "unheard, and there", "unheard, and not there", "closed: voided", "closed: committed",
+    "reservations: committed", "reservations: rejected", "reservations: voided", "deliveries: committed",
+    "release: committed", "release: rejected", "redo, known: predecessor-committed", "redo, never came: committed",
+}  # fmt: skip
+
+
+async def test_a_service_that_is_killed_again_and_again_does_each_effect_once(
+    inventory: Inventory, campaign: Campaign, counts: Counts
+) -> None:
+    """I01, I02, I37: nothing doubled, nothing missing, no key stuck, and the stock is the sum of the ledger."""
+
+    async def kill() -> None:
+        campaign.up.clear()
+        inventory.child.kill()
+        await inventory.start()
+        campaign.up.set()
+
+    kills = Strikes(campaign, kill, strikes=counts.kills, keys=counts.keys)
+    async with callers(inventory.port, TOKEN, _CLIENTS) as crowd:
+        await campaign.stock_up(crowd[0], counts.keys)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(kills.run())
+            campaign.start(tasks, crowd, lambda: len(campaign.settled) >= counts.keys)
+        stuck = [key for key, request in campaign.settled.items() if not await definitive(crowd[0], request)]
+        kept = await one_story(crowd[0], crowd[0].heard)
+    assert stuck == []
+    assert set(campaign.settled) == {receipt["key"] for receipt in kept.receipts}
+    assert kills.done == counts.kills
+    assert {name for name in _MUST_HAPPEN if not campaign.happened[name]} == set()
