@@ -96,7 +96,8 @@ class _Service:
     def __init__(self, engine: sa.Engine, keeper: StockKeeper, clock: Callable[[], datetime]) -> None:
         self._engine = engine
         self._reader = Reader(engine, clock)
-        self._batches = Batches(keeper.execute, WRITERS[engine.dialect.name], lambda _size: None)
+        self._calls: Batches[contract.Call] = Batches(keeper.execute, WRITERS[engine.dialect.name], lambda _size: None)
+        self._receipts = Batches(self._reader.receipts, READERS, lambda _size: None)
         self._readers = anyio.CapacityLimiter(READERS)
         self._openapi = contract.to_json(openapi()).encode()
 
@@ -161,19 +162,19 @@ class _Service:
             hold_seconds=hold_seconds,
             reference=reference,
         )
-        return _answer(await self._batches.perform(call))
+        return _answer(await self._calls.answer(call.tenant, call))
 
     async def void(self, request: Request) -> Response:
         key = contract.parse_path_key(request.path_params["key"])
         body = inbound(request.scope).body
         if body:
             bodies.parse(body, contract.VoidRequest)
-        return _answer(await self._batches.perform(contract.VoidCall(tenant=_tenant(request), key=key)))
+        tenant = _tenant(request)
+        return _answer(await self._calls.answer(tenant, contract.VoidCall(tenant=tenant, key=key)))
 
     async def receipt(self, request: Request) -> Response:
         key = contract.parse_read_key(request.path_params["key"])
-        tenant = _tenant(request)
-        return _answer(await self._read(lambda: self._reader.receipt(tenant, key)))
+        return _answer(await self._receipts.answer(_tenant(request), key))
 
     async def lookup(self, request: Request) -> Response:
         body = bodies.parse(inbound(request.scope).body, contract.LookupRequest)
