@@ -96,7 +96,7 @@ class Protocol(H11Protocol):
         return False
 
     def _expect_request(self) -> None:
-        self._arrival = self.loop.call_later(ARRIVAL_SECONDS, self._cut, "request not sent")
+        self._arrival = self.loop.call_later(ARRIVAL_SECONDS, self._cut_arrival)
 
     def _request_came(self) -> None:
         if self._arrival is not None:
@@ -108,8 +108,12 @@ class Protocol(H11Protocol):
             self._taking.cancel()
             self._taking = None
 
+    def _cut_arrival(self) -> None:
+        if self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]:
+            self.transport.abort()  # nobody has begun anything: that is no event
+        else:
+            self._cut("request not sent")
+
     def _cut(self, why: str) -> None:
-        # A connection that nobody has used is no event.
-        if self.cycle is not None or self.conn.trailing_data[0]:
-            logs.event("cut", {"why": why}, level=logging.WARNING)
+        logs.event("cut", {"why": why}, level=logging.WARNING)
         self.transport.abort()
