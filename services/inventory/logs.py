@@ -23,6 +23,8 @@ LogFormat = Literal["text", "json"]
 _OURS = "services.inventory"
 _FIELDS = "fields"
 _MESSAGE = 500
+# What is not ASCII is spelled out, so that no character of a message breaks a line or an encoding.
+_ENCODER = json.JSONEncoder(separators=(",", ":"), default=str)
 _LOG = logging.getLogger(_OURS)
 
 
@@ -65,8 +67,7 @@ class Json(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The line."""
-        # A lone surrogate in what a library says is spelled out, as is every other character that is not ASCII.
-        return json.dumps(_members(record), separators=(",", ":"), default=str)
+        return _ENCODER.encode(_members(record))
 
 
 class Text(logging.Formatter):

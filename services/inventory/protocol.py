@@ -64,19 +64,9 @@ class Protocol(H11Protocol):
         self._answer_taken()
         super().resume_writing()
 
-    def shutdown(self) -> None:
-        """End this connection with the service, unless it is ending already."""
-        if not self.transport.is_closing():
-            super().shutdown()
-
     def send_400_response(self, msg: str) -> None:
         """Refuse what is not HTTP, or has a head beyond 16 KiB: no application ever sees it."""
         del msg  # always the same
-        if self.conn.our_state in {h11.IDLE, h11.SEND_RESPONSE}:  # else an answer has gone out, or is going
-            self._refuse()
-        self.transport.close()
-
-    def _refuse(self) -> None:
         request_id = new_request_id()
         fault = Fault(at="", message="It is not an HTTP request that can be read, or its head is too large.")
         response = problem_response(Invalid([fault]), {**standard_headers(request_id), "Connection": "close"})
@@ -90,6 +80,7 @@ class Protocol(H11Protocol):
         app: Any = self.config.app
         app.state.metrics.answered(exchange)
         logs.request(exchange)
+        self.transport.close()
 
     def _should_upgrade(self) -> bool:
         """Never: an Upgrade is an offer, and a server may leave it."""
