@@ -138,7 +138,7 @@ class Server(uvicorn.Server):
         self._state = app.state
         self._url = url
         self._ready = ready
-        self._chores: asyncio.Task[None] | None = None
+        self._chores: asyncio.Task[None] | None = None  # held, so that it is not collected; it ends with the loop
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, then say so."""
@@ -153,8 +153,6 @@ class Server(uvicorn.Server):
         begun = time.monotonic()
         self._state.draining = True
         logs.event("ending", {"connections": len(self.server_state.connections)})
-        if self._chores is not None:
-            self._chores.cancel()
         await super().shutdown(sockets=sockets)
         logs.event("ended", {"seconds": round(time.monotonic() - begun, 3)})
 
