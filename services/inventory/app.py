@@ -102,9 +102,7 @@ def create_app(
 
 
 class _Service:
-    def __init__(
-        self, engine: sa.Engine, keeper: StockKeeper, clock: Callable[[], datetime], metrics: Metrics
-    ) -> None:
+    def __init__(self, engine: sa.Engine, keeper: StockKeeper, clock: Callable[[], datetime], metrics: Metrics) -> None:
         self._engine = engine
         self._metrics = metrics
         self._reader = Reader(engine, clock)

@@ -25,7 +25,7 @@ from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from services.inventory import heads, logs
-from services.inventory.contract import parse_key, to_json
+from services.inventory.contract import parse_key, parse_read_key, to_json
 from services.inventory.exchanges import UNMATCHED, Exchange, known_method
 from services.inventory.metrics import Metrics
 from services.inventory.problems import (
@@ -230,9 +230,9 @@ def _template(scope: Scope) -> str:
 
 
 def _key(scope: Scope) -> str | None:
-    named = Headers(scope=scope).getlist("idempotency-key") or [scope.get("path_params", {}).get("key", "")]
+    named = Headers(scope=scope).getlist("idempotency-key")
     try:
-        return parse_key(named)
+        return parse_key(named) if named else parse_read_key(scope.get("path_params", {}).get("key", ""))
     except Refused:
         return None
 

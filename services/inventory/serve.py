@@ -80,7 +80,8 @@ def serve(
                 logs.event("started", {"url": url, "database": describe(engine.url), "pid": os.getpid()})
 
             app = create_app(engine, tokens, clock, retention=retention, signing_keys=signing_keys)
-            Server(app, url_of(listener), ready or say).run(sockets=[listener])
+            server = Server(app, url_of(listener), ready or say, housekeeping=app.state.housekeeping)
+            server.run(sockets=[listener])
     finally:
         engine.dispose()
 
@@ -115,12 +116,22 @@ def url_of(listener: socket.socket) -> str:
 
 
 class Server(uvicorn.Server):
-    """A uvicorn server that says when it takes requests, does its application's chores, and ends as described above.
+    """A uvicorn server that says when it takes requests, does chores beside them, and ends as described above.
 
-    The application's state has `draining`, and may have `housekeeping`: what is done once a second, in a thread.
+    Args:
+        app: what is served; its state has `draining`.
+        url: where.
+        ready: called with the URL once requests are taken.
+        housekeeping: done once a second, in a thread.
     """
 
-    def __init__(self, app: Starlette, url: str, ready: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        app: Starlette,
+        url: str,
+        ready: Callable[[str], None],
+        housekeeping: Callable[[], None] | None = None,
+    ) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
@@ -138,14 +149,14 @@ class Server(uvicorn.Server):
         self._state = app.state
         self._url = url
         self._ready = ready
+        self._housekeeping = housekeeping
         self._chores: asyncio.Task[None] | None = None  # held, so that it is not collected; it ends with the loop
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, then say so."""
         await super().startup(sockets=sockets)
-        housekeeping: Callable[[], None] | None = getattr(self._state, "housekeeping", None)
-        if housekeeping is not None:
-            self._chores = asyncio.create_task(_keep_house(housekeeping))
+        if self._housekeeping is not None:
+            self._chores = asyncio.create_task(_keep_house(self._housekeeping))
         self._ready(self._url)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

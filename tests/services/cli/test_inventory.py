@@ -67,6 +67,7 @@ def test_the_log_of_a_service_is_lines_of_json_if_asked(tmp_path: Path) -> None:
         stdout, stderr = process.communicate(timeout=30)
     assert (delivered.status_code, refused.status_code, process.returncode) == (201, 403, 0)
     assert "served" in json.loads(stdout)
+    assert delivered.json()["signature"].startswith("hmac-sha256:")
     lines = [json.loads(line) for line in stderr.splitlines()]
     assert [started["event"], *(line["event"] for line in lines)] == [
         "started",

@@ -86,8 +86,7 @@ def test_what_is_due_is_looked_after_again_and_again(
     engine = open_engine(database_url)
     with closing(bind("127.0.0.1", 0)) as listener:
         app = create_app(engine, {})
-        app.state.housekeeping = housekeeping
-        server = Server(app, url_of(listener), lambda _url: None)
+        server = Server(app, url_of(listener), lambda _url: None, housekeeping)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         try:
@@ -109,6 +108,18 @@ def test_a_signal_is_a_clean_end(database_url: str, number: signal.Signals) -> N
         running.send_signal(number)
         output, _ = running.communicate(timeout=20)
         assert (running.returncode, output) == (0, "ended\n")
+
+
+def test_a_hold_ends_though_nobody_asks_for_its_units(database_url: str) -> None:
+    """By what the service does beside its answers."""
+    with process(database_url) as (_, url), connect(url, "token-a") as http:
+        caller = Caller(http, not_after=DEADLINE)
+        caller.deliver(1)
+        hold = {"lines": [{"sku": "FILTER-A", "quantity": 1}], "hold_seconds": 1}
+        name = caller.post("/v1/reservations", hold).json()["reservation_id"]
+        while http.get(f"/v1/reservations/{name}").json()["state"] != "expired":
+            pass
+        assert caller.available() == 1
 
 
 def test_what_is_under_way_at_a_signal_is_answered(database_url: str) -> None:
