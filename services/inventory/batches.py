@@ -35,7 +35,7 @@ class Batches(Generic[Asked]):
         self,
         execute: Callable[[str, Sequence[Asked]], list[Answer | Refused]],
         threads: int,
-        told: Callable[[int], None],
+        told: Callable[[int], None] = lambda _size: None,
     ) -> None:
         self._execute = execute
         self._limiter = anyio.CapacityLimiter(threads)
