@@ -74,16 +74,17 @@ def create_app(
     service = _Service(engine, keeper, clock, metrics)
     app = Starlette(
         routes=[
+            # Looked through in this order: what is asked for most comes first.
             Route("/v1/reservations", service.reserve, methods=["POST"]),
-            Route("/v1/reservations/{id}", service.reservation, methods=["GET"]),
-            Route("/v1/reservations/{id}/confirm", service.confirm, methods=["POST"]),
-            Route("/v1/reservations/{id}/release", service.release, methods=["POST"]),
-            Route("/v1/deliveries", service.deliver, methods=["POST"]),
-            Route("/v1/receipts", service.feed, methods=["GET"]),
             Route("/v1/receipts/lookup", service.lookup, methods=["POST"]),
             Route("/v1/receipts/digests", service.digests, methods=["GET"]),
             Route("/v1/receipts/{key}", service.receipt, methods=["GET"]),
             Route("/v1/receipts/{key}/void", service.void, methods=["PUT"]),
+            Route("/v1/receipts", service.feed, methods=["GET"]),
+            Route("/v1/reservations/{id}", service.reservation, methods=["GET"]),
+            Route("/v1/reservations/{id}/confirm", service.confirm, methods=["POST"]),
+            Route("/v1/reservations/{id}/release", service.release, methods=["POST"]),
+            Route("/v1/deliveries", service.deliver, methods=["POST"]),
             Route("/v1/stock/{sku}", service.stock, methods=["GET"]),
             Route("/v1/ledger/{sku}", service.ledger, methods=["GET"]),
             Route("/livez", service.livez, methods=["GET"]),
