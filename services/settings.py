@@ -195,11 +195,16 @@ class InventorySettings(InventoryDatabaseSettings, InventoryServingSettings):
     """What the inventory service needs: its own database, its tenants' tokens, and how it keeps and signs receipts."""
 
 
-class InventoryClientSettings(_Settings):
+class InventoryTokenSettings(_Settings):
+    """What a caller needs that names the address itself."""
+
+    inventory_token: InventoryToken
+
+
+class InventoryClientSettings(InventoryTokenSettings):
     """What a caller of the inventory needs."""
 
     inventory_url: InventoryUrl
-    inventory_token: InventoryToken
 
 
 class OriginSettings(_Settings):

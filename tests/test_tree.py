@@ -27,6 +27,24 @@ WITHOUT_MIRROR = {
     "services/cli/words.py": "proven with the commands that read the journal",
     "services/reconciliation/findings.py": "proven with the checker that finds them",
     "services/reconciliation/ledger.py": "proven with the checker that calls it",
+    "services/conformance/capabilities.py": "names; the suite's order and the needs of its checks are tested with it",
+    **dict.fromkeys(
+        (
+            f"services/conformance/checks/{name}.py"
+            for name in (
+                "closing",
+                "deadlines",
+                "documents",
+                "generations",
+                "holds",
+                "reading",
+                "repetition",
+                "stock",
+                "strictness",
+            )
+        ),
+        "run by tests/services/conformance/test_suite.py, where a provider keeps the contract and where it does not",
+    ),
     "services/journal/reads.py": "proven through the store",
     "services/journal/stored.py": "proven with the verification, which reads through it",
     "workflows/reconciliation.py": "proven with whole stories",

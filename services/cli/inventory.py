@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from services.cli.conformance import conformance
 from services.cli.inventory_client import Delivery, command_line, deliver, read_stock
 from services.cli.output import CommandError, ExitCode, Group, Output, finish, pass_output
 from services.database import describe, parse_url
@@ -104,6 +105,9 @@ def _serving(database_url: str | None) -> tuple[str, InventoryServingSettings]:
             "started. Set COUNTERFOIL_INVENTORY_DATABASE_URL instead."
         )
     return database_url, InventoryServingSettings.read()
+
+
+inventory.add_command(conformance)
 
 
 def _delivery(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> tuple[tuple[str, int], ...]:

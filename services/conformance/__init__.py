@@ -1,0 +1,1 @@
+"""The keyed-effect contract, checked from outside: by HTTP alone, against any implementation of docs/effects-api.md."""

@@ -1,0 +1,1 @@
+"""What is checked, by capability. Each check is a function that raises Broken, with the sentence that it holds."""

@@ -1,0 +1,76 @@
+"""The real inventory as a process, on either database; and applications that stand before it."""
+
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import uvicorn
+from starlette.types import ASGIApp
+
+from services.database import migrate
+from services.drill.processes import Processes
+from services.inventory.serve import bind, url_of
+from tests.faults.servers import Inventory
+from tests.postgres import Databases
+
+TOKEN = "token-1"  # noqa: S105 - of the inventory that tests start
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, app: ASGIApp) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app, ws="none", lifespan="on", log_config=None, access_log=False, server_header=False, date_header=False
+            )
+        )
+        self.ready = threading.Event()
+
+    async def startup(self, sockets: list[object] | None = None) -> None:  # type: ignore[override]
+        await super().startup(sockets)  # type: ignore[arg-type]
+        self.ready.set()
+
+
+@contextmanager
+def listening(app: ASGIApp) -> Iterator[str]:
+    """Serve an application in a thread, on a free port."""
+    listener = bind("127.0.0.1", 0)
+    server = _Server(app)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    try:
+        assert server.ready.wait(10)
+        yield url_of(listener)
+    finally:
+        server.should_exit = True
+        thread.join()
+        listener.close()
+
+
+async def _started(processes: Processes, folder: Path, database_url: str) -> str:
+    inventory = Inventory(processes, folder, database_url)
+    await inventory.start()
+    return inventory.url
+
+
+@pytest.fixture(scope="session")
+async def _sqlite(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
+    folder = tmp_path_factory.mktemp("conformance")
+    database_url = f"sqlite:///{folder / 'inventory.db'}"
+    migrate("inventory", database_url)
+    with Processes() as processes:
+        yield await _started(processes, folder, database_url)
+
+
+@pytest.fixture(scope="session")
+async def _postgresql(tmp_path_factory: pytest.TempPathFactory, postgres: Databases) -> AsyncIterator[str]:
+    with Processes() as processes:
+        yield await _started(processes, tmp_path_factory.mktemp("conformance"), postgres.migrated("inventory"))
+
+
+@pytest.fixture
+def inventory_url(dialect: str, request: pytest.FixtureRequest) -> str:
+    """Where the inventory answers; runs share it, each with keys of its own."""
+    url: str = request.getfixturevalue(f"_{dialect}")
+    return url
