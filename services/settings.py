@@ -4,10 +4,11 @@ What this module guarantees:
 
 - A process reads only the variables of its own class: the inventory never sees the journal's URL, nor the reverse.
 - A missing or bad variable is one sentence that names it and gives an example; its value is never shown.
-- Nothing is read at import, and nothing from a file.
+- Nothing is read at import, and no variable from a file.
 """
 
 import re
+import ssl
 from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, SecretStr, ValidationError, ValidationInfo, field_validator
@@ -50,6 +51,25 @@ def _bearer(value: SecretStr) -> SecretStr:
     return value
 
 
+def _ca_file(value: str) -> str:
+    try:
+        ssl.create_default_context(cafile=value)
+    except OSError:  # ssl's own errors are some of these
+        raise ValueError("it must be a file of PEM certificates that this process may read") from None
+    return value
+
+
+def signing_keys(value: SecretStr | None) -> tuple[str, ...]:
+    """The keys in a list of them; none where the variable is not set."""
+    return () if value is None else tuple(key.strip() for key in value.get_secret_value().split(","))
+
+
+def _signing_keys(value: SecretStr) -> SecretStr:
+    if not all(re.fullmatch(r"[!-~]+", key) for key in signing_keys(value)):
+        raise ValueError("it must be keys of printable ASCII without spaces, with commas between them")
+    return value
+
+
 Origin = Annotated[
     str,
     AfterValidator(_origin),
@@ -78,6 +98,18 @@ InventoryToken = Annotated[
     SecretStr,
     AfterValidator(_bearer),
     Field(description="the tenant's token at the inventory", examples=["token-a"]),
+]
+
+
+InventoryCaFile = Annotated[
+    str | None,
+    AfterValidator(_ca_file),
+    Field(description="whose certificates the inventory may show", examples=["/etc/counterfoil/ca.pem"]),
+]
+ReceiptSigningKeys = Annotated[
+    SecretStr | None,
+    AfterValidator(_signing_keys),
+    Field(description="the keys that sign the inventory's receipts", examples=["new-key,old-key"]),
 ]
 
 
@@ -145,6 +177,7 @@ class InventoryClientSettings(_Settings):
 
     inventory_url: InventoryUrl
     inventory_token: InventoryToken
+    inventory_ca_file: InventoryCaFile = None
 
 
 class OriginSettings(_Settings):
@@ -166,6 +199,7 @@ class AuditSettings(JournalSettings, InventoryClientSettings, OriginSettings):
 class WorkerSettings(OriginSettings, JournalSettings, InventoryClientSettings):
     """What a worker needs: its origin, the journal, the inventory, and how long an effect may be sent."""
 
+    inventory_signing_keys: ReceiptSigningKeys = None
     send_window_seconds: Annotated[
         int,
         # No longer than the workflows go on sending (workflows.policies.schedule_to_close).
@@ -179,6 +213,11 @@ class WorkerSettings(OriginSettings, JournalSettings, InventoryClientSettings):
     margin_seconds: Annotated[
         int, Field(gt=0, description="how far two clocks may differ", examples=[MARGIN_SECONDS])
     ] = MARGIN_SECONDS
+
+    @property
+    def signing_keys(self) -> tuple[str, ...]:
+        """The keys of which one must have signed a receipt; none where receipts are not signed."""
+        return signing_keys(self.inventory_signing_keys)
 
     @field_validator("margin_seconds")
     @classmethod
