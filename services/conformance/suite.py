@@ -182,7 +182,7 @@ async def _see(bench: Bench) -> Seen:
         first = expect_answer(await bench.get("/v1/receipts?limit=1"), 200).document["receipts"][0]
         begins = int(first["sequence"])
     except (Broken, KeyError, IndexError, TypeError, ValueError):
-        return Seen(signature=signature, retention="not seen: the feed cannot be read")
+        return Seen(signature=signature, retention="not seen: the feed shows no receipt")
     if begins == 1:
         return Seen(signature=signature, retention="every receipt since the first still has its body")
     retention = (
