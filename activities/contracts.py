@@ -124,7 +124,12 @@ class InventoryActivities(ABC):
     @activity.defn(name="inventory.reserve")
     @abstractmethod
     async def reserve(self, intent: Intent) -> Standing:
-        """Reserve units."""
+        """Reserve units: consume them, or hold them for some time."""
+
+    @activity.defn(name="inventory.confirm")
+    @abstractmethod
+    async def confirm(self, intent: Intent) -> Standing:
+        """Consume what a hold keeps."""
 
     @activity.defn(name="inventory.release")
     @abstractmethod

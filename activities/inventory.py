@@ -1,4 +1,4 @@
-"""`inventory.reserve` and `inventory.release`: one activity per effect."""
+"""`inventory.reserve`, `inventory.confirm` and `inventory.release`: one activity per effect."""
 
 import base64
 
@@ -21,6 +21,11 @@ class InventoryActivities(contracts.InventoryActivities):
     @activity.defn(name="inventory.reserve")
     async def reserve(self, intent: Intent) -> Standing:
         """Reserve units."""
+        return await self._attempt(intent)
+
+    @activity.defn(name="inventory.confirm")
+    async def confirm(self, intent: Intent) -> Standing:
+        """Consume what a hold keeps."""
         return await self._attempt(intent)
 
     @activity.defn(name="inventory.release")

@@ -9,7 +9,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -20,7 +20,9 @@ from urllib.parse import quote
 import httpx
 
 from activities.contracts import SEND_DEADLINE_SECONDS
+from services.certificates import trusted
 from services.effects.records import Answer, Attempt, EffectRow, Receipt, Seen, Source
+from services.effects.signatures import wrong_signature
 from services.journal.rows import timestamp
 
 CONNECT_SECONDS: Final = 1.0
@@ -36,6 +38,7 @@ REASON_CHARACTERS: Final = 300
 
 _PATHS: Final[Mapping[str, str]] = {
     "inventory.reserve": "/v1/reservations",
+    "inventory.confirm": "/v1/reservations/{id}/confirm",
     "inventory.release": "/v1/reservations/{id}/release",
     "inventory.deliver": "/v1/deliveries",
 }
@@ -76,6 +79,8 @@ class InventoryClient:
         token: the tenant's bearer token.
         connections: at least as many as calls at once, so that no call waits for, or is handed, a dying connection.
         clock: aware UTC, for the send gate.
+        ca_file: whose certificates to trust instead of the public authorities'.
+        signing_keys: with any of them, a receipt settles only when one of them has signed it.
         transport: for tests that watch the wire.
     """
 
@@ -87,10 +92,13 @@ class InventoryClient:
         connections: int = 100,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         deadline_seconds: float = SEND_DEADLINE_SECONDS,
+        ca_file: str | None = None,
+        signing_keys: Sequence[str] = (),
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self._clock = clock
         self._deadline_seconds = deadline_seconds
+        self._signing_keys = tuple(signing_keys)
         self._client = httpx.AsyncClient(
             base_url=url,
             headers={"Authorization": f"Bearer {token}", "Accept": "application/json", "Accept-Encoding": "identity"},
@@ -100,6 +108,7 @@ class InventoryClient:
                 max_keepalive_connections=connections,
                 keepalive_expiry=KEEP_ALIVE_SECONDS,
             ),
+            verify=trusted(ca_file),
             trust_env=False,  # HTTP_PROXY would capture a call to the loopback address
             follow_redirects=False,  # a 303 turns the POST into a GET
             http2=False,
@@ -159,10 +168,12 @@ class InventoryClient:
                         return _unknown(source, f"status {response.status_code} with over {BODY_LIMIT_BYTES} bytes")
             finally:
                 await response.aclose()
-        return classify(response.status_code, response.headers, bytes(body), source)
+        return classify(response.status_code, response.headers, bytes(body), source, self._signing_keys)
 
 
-def classify(status: int, headers: Mapping[str, str], body: bytes, source: Source) -> Answer:
+def classify(
+    status: int, headers: Mapping[str, str], body: bytes, source: Source, signing_keys: Sequence[str] = ()
+) -> Answer:
     """What a complete response shows.
 
     Args:
@@ -170,19 +181,20 @@ def classify(status: int, headers: Mapping[str, str], body: bytes, source: Sourc
         headers: with lower-case or case-insensitive names.
         body: as it came.
         source: what was asked.
+        signing_keys: with any of them, a receipt that none of them has signed shows nothing.
     """
     try:
         document = _parse(body)
     except ValueError as error:
         return _unknown(source, f"status {status}, and {error}")
     if status in {200, 201}:
-        return _from_receipt(document, source, f"status {status}")
+        return _from_receipt(document, source, f"status {status}", signing_keys)
     folder, _, problem = str(document.get("type", "")).rpartition("/")
     pause = _retry_after(headers.get("retry-after"))
     known = _PROBLEMS.get((status, problem)) if folder == "/problems" else None
     reason = f"{status} {problem}" if known else f"status {status}"
     if known is Seen.RECEIPT:
-        return _from_receipt(document.get("receipt"), source, reason, document.get("predecessor"))
+        return _from_receipt(document.get("receipt"), source, reason, signing_keys, document.get("predecessor"))
     if known is Seen.ABSENT:
         observed_at = _time(document.get("observed_at"))
         if source is Source.SEND or observed_at is None:
@@ -221,13 +233,23 @@ def _unknown(source: Source, reason: str) -> Answer:
     return Answer(seen=Seen.UNKNOWN, source=source, reason=_one_line(reason))
 
 
-def _from_receipt(body: Any, source: Source, reason: str, predecessor: Any = None) -> Answer:
+def _from_receipt(
+    body: Any, source: Source, reason: str, signing_keys: Sequence[str], predecessor: Any = None
+) -> Answer:
     try:
-        receipt = Receipt(_object(body))
-        former = None if predecessor is None else Receipt(_object(predecessor))
+        receipt = _receipt(body, signing_keys)
+        former = None if predecessor is None else _receipt(predecessor, signing_keys)
     except ValueError as error:
         return _unknown(source, f"{reason} without a usable receipt: {error}")
     return Answer(seen=Seen.RECEIPT, source=source, reason=reason, receipt=receipt, predecessor=former)
+
+
+def _receipt(body: Any, signing_keys: Sequence[str]) -> Receipt:
+    receipt = Receipt(_object(body))
+    wrong = wrong_signature(receipt.body, signing_keys) if signing_keys else None
+    if wrong is not None:
+        raise ValueError(wrong)
+    return receipt
 
 
 def _object(value: Any) -> dict[str, Any]:

@@ -4,10 +4,11 @@ What this module guarantees:
 
 - A process reads only the variables of its own class: the inventory never sees the journal's URL, nor the reverse.
 - A missing or bad variable is one sentence that names it and gives an example; its value is never shown.
-- Nothing is read at import, and nothing from a file.
+- Nothing is read at import, and no variable from a file.
 """
 
 import re
+import ssl
 from datetime import timedelta
 from typing import Annotated, Self
 
@@ -71,6 +72,14 @@ def split_keys(value: SecretStr | None) -> tuple[bytes, ...]:
     return () if value is None else tuple(key.strip(" ").encode() for key in value.get_secret_value().split(","))
 
 
+def _ca_file(value: str) -> str:
+    try:
+        ssl.create_default_context(cafile=value)
+    except OSError:  # ssl's own errors are some of these
+        raise ValueError("it must be a file of PEM certificates that this process may read") from None
+    return value
+
+
 Origin = Annotated[
     str,
     AfterValidator(_origin),
@@ -120,6 +129,13 @@ InventoryToken = Annotated[
     SecretStr,
     AfterValidator(_bearer),
     Field(description="the tenant's token at the inventory", examples=["token-a"]),
+]
+
+
+InventoryCaFile = Annotated[
+    str | None,
+    AfterValidator(_ca_file),
+    Field(description="whose certificates the inventory may show", examples=["/etc/counterfoil/ca.pem"]),
 ]
 
 
@@ -200,6 +216,7 @@ class InventoryClientSettings(_Settings):
 
     inventory_url: InventoryUrl
     inventory_token: InventoryToken
+    inventory_ca_file: InventoryCaFile = None
 
 
 class OriginSettings(_Settings):
@@ -221,6 +238,7 @@ class AuditSettings(JournalSettings, InventoryClientSettings, OriginSettings):
 class WorkerSettings(OriginSettings, JournalSettings, InventoryClientSettings):
     """What a worker needs: its origin, the journal, the inventory, and how long an effect may be sent."""
 
+    inventory_signing_keys: InventorySigningKeys = None
     send_window_seconds: Annotated[
         int,
         # No longer than the workflows go on sending (workflows.policies.schedule_to_close).
@@ -234,6 +252,11 @@ class WorkerSettings(OriginSettings, JournalSettings, InventoryClientSettings):
     margin_seconds: Annotated[
         int, Field(gt=0, description="how far two clocks may differ", examples=[MARGIN_SECONDS])
     ] = MARGIN_SECONDS
+
+    @property
+    def signing_keys(self) -> tuple[bytes, ...]:
+        """The keys of which one must have signed a receipt; none where receipts are not signed."""
+        return split_keys(self.inventory_signing_keys)
 
     @field_validator("margin_seconds")
     @classmethod

@@ -113,6 +113,7 @@ def build(
         workflows=[Incident, Reconciliation, *workflows],
         activities=[
             inventory.reserve,
+            inventory.confirm,
             inventory.release,
             EffectActivities(parts.journal, parts.provider, parts.origin).settle,
             JournalActivities(parts.journal, parts.origin).record_decision,
@@ -173,7 +174,11 @@ async def run(
     """
     engine = open_engine(settings.journal_database_url.get_secret_value())
     provider = InventoryClient(
-        settings.inventory_url, settings.inventory_token.get_secret_value(), connections=2 * ACTIVITIES_AT_ONCE
+        settings.inventory_url,
+        settings.inventory_token.get_secret_value(),
+        connections=2 * ACTIVITIES_AT_ONCE,
+        ca_file=settings.inventory_ca_file,
+        signing_keys=settings.signing_keys,
     )
     try:
         # One thread for each activity: those that write at the same time are committed together.

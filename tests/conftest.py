@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.certificates import Authority
 from tests.postgres import Databases, databases
 
 
@@ -21,6 +22,12 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Databases]:
     """Databases on a real PostgreSQL, started when the first test wants one."""
     with databases(tmp_path_factory.mktemp("postgres")) as made:
         yield made
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """A private authority that the tests' servers are vouched for by."""
+    return Authority(tmp_path_factory.mktemp("authority"))
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

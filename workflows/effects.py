@@ -24,7 +24,7 @@ from temporalio.exceptions import ActivityError, ApplicationError
 
 from activities.contracts import EffectActivities, InventoryActivities, SettleRequest, Standing
 from services.effects.errors import FingerprintMismatch, InvalidEffect, NameUsedTwice
-from services.effects.keys import release_name
+from services.effects.keys import confirm_name, release_name
 from services.effects.records import Effect, Intent, Outcome, decide
 from services.effects.states import EffectState
 from workflows import policies, search_attributes
@@ -35,24 +35,56 @@ UNHEARD = "its outcome is unknown; the activity tries on, and asks for the recei
 
 _ACTIVITIES: Mapping[str, Callable[..., Any]] = {
     "inventory.reserve": InventoryActivities.reserve,
+    "inventory.confirm": InventoryActivities.confirm,
     "inventory.release": InventoryActivities.release,
 }
+# A year: what is held longer is not held but taken.
+LONGEST_HOLD_SECONDS = 31_536_000
 
 
-def reserve(name: str, quantities: Mapping[str, int]) -> Effect:
-    """Take units out of stock: `{sku: units}`."""
+def reserve(name: str, quantities: Mapping[str, int], *, hold_seconds: int | None = None) -> Effect:
+    """Take units out of stock: `{sku: units}`.
+
+    Args:
+        name: the effect's stable name.
+        quantities: what to take.
+        hold_seconds: hold the units for so long, by the provider's clock; `confirm` consumes them, and what is not
+            confirmed in time comes back by itself. None consumes them at once.
+    """
     lines = [{"sku": sku, "quantity": quantity} for sku, quantity in quantities.items()]
-    wanted = ", ".join(f"{quantity} {sku}" for sku, quantity in quantities.items())
-    return Effect(name=name, kind="inventory.reserve", request={"lines": lines}, summary=f"reserve {wanted}")
+    request: dict[str, Any] = {"lines": lines}
+    wanted = "reserve " + ", ".join(f"{quantity} {sku}" for sku, quantity in quantities.items())
+    if hold_seconds is not None:
+        if type(hold_seconds) is not int or not 1 <= hold_seconds <= LONGEST_HOLD_SECONDS:
+            raise _failure(
+                InvalidEffect(
+                    f"{name!r:.80} cannot hold for {hold_seconds!r:.80} seconds: it must be a whole number from 1 to "
+                    f"{LONGEST_HOLD_SECONDS}. Nothing was recorded or sent."
+                )
+            )
+        request["hold_seconds"] = hold_seconds
+        wanted += f" for {hold_seconds} s"
+    return Effect(name=name, kind="inventory.reserve", request=request, summary=wanted)
+
+
+def confirm(outcome: Outcome, *, generation: int = 1) -> Effect:
+    """Consume what a committed hold keeps: an effect of its own, with its own key and receipt.
+
+    Rejected with `hold-expired` where the hold has run out: its units may be somebody else's by then.
+    """
+    reservation_id = _reservation_of(outcome, "confirm")
+    return Effect(
+        name=confirm_name(outcome.name, generation),
+        kind="inventory.confirm",
+        path={"id": reservation_id},
+        request={},
+        summary=f"confirm {reservation_id}",
+    )
 
 
 def release(outcome: Outcome, *, generation: int = 1, reason: str | None = None) -> Effect:
     """Give back what a committed reservation took: an effect of its own, with its own key and receipt."""
-    reservation_id = outcome.reservation_id
-    if reservation_id is None:
-        raise _failure(
-            InvalidEffect(f"The outcome of {outcome.name} holds no reservation: there is nothing to release.")
-        )
+    reservation_id = _reservation_of(outcome, "release")
     return Effect(
         name=release_name(outcome.name, generation),
         kind="inventory.release",
@@ -60,6 +92,14 @@ def release(outcome: Outcome, *, generation: int = 1, reason: str | None = None)
         request={} if reason is None else {"reason": reason},
         summary=f"release {reservation_id}",
     )
+
+
+def _reservation_of(outcome: Outcome, verb: str) -> str:
+    if outcome.reservation_id is None:
+        raise _failure(
+            InvalidEffect(f"The outcome of {outcome.name} holds no reservation: there is nothing to {verb}.")
+        )
+    return outcome.reservation_id
 
 
 class EffectCancelled(asyncio.CancelledError):

@@ -12,6 +12,8 @@ from workflows import policies
 from workflows.effects import EffectCancelled, EffectWorkflow, release, reserve
 
 APPROVAL = "approval"
+# Why a release is refused whose units are back: somebody gave them back before us, or they were only held and time did.
+BACK_ALREADY = frozenset({"invalid-transition", "hold-expired"})
 NOT_ASKED = "This incident needs no approval: it was decided by rule."
 
 
@@ -117,8 +119,7 @@ class Incident(EffectWorkflow):
         for outcome in reversed(outcomes):
             if outcome.committed:
                 given_back = await self.perform(release(outcome, reason="the incident was cancelled"))
-                # Somebody else may have given it back before us.
-                if not given_back.committed and given_back.receipt.get("reason") != "invalid-transition":
+                if not given_back.committed and given_back.receipt.get("reason") not in BACK_ALREADY:
                     kept.append(f"{outcome.name} ({outcome.reservation_id}, its release ended {given_back.state})")
         if kept:
             raise ApplicationError(

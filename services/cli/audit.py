@@ -31,7 +31,9 @@ def audit(output: Output) -> None:
     url, token = settings.inventory_url, settings.inventory_token.get_secret_value()
     with open_journal(settings) as journal:
         try:
-            report = asyncio.run(compare_halves(journal, url, token, origin=settings.origin))
+            report = asyncio.run(
+                compare_halves(journal, url, token, origin=settings.origin, ca_file=settings.inventory_ca_file)
+            )
         except ProviderUnreadable as error:
             raise _unreadable(url, error) from error
     output.result(as_document(report), people=lambda: _show(output, report))

@@ -124,7 +124,12 @@ def show(output: Output, effect: str) -> None:
 async def _look_up(settings: InventoryClientSettings, key: str) -> Answer:
     from activities.inventory_client import InventoryClient  # noqa: PLC0415 - brings Temporal; a list needs neither
 
-    client = InventoryClient(settings.inventory_url, settings.inventory_token.get_secret_value(), connections=1)
+    client = InventoryClient(
+        settings.inventory_url,
+        settings.inventory_token.get_secret_value(),
+        connections=1,
+        ca_file=settings.inventory_ca_file,
+    )
     try:
         return await client.look_up(key)
     finally:

@@ -164,7 +164,7 @@ def stock(output: Output, skus: tuple[str, ...], deliveries: tuple[tuple[str, in
 
 def _show(output: Output, settings: InventoryClientSettings, skus: tuple[str, ...]) -> None:
     token = settings.inventory_token.get_secret_value()
-    found = read_stock(settings.inventory_url, token, skus)
+    found = read_stock(settings.inventory_url, token, skus, ca_file=settings.inventory_ca_file)
     known = [balance for balance in found.values() if balance is not None]
     unknown = [sku for sku, balance in found.items() if balance is None]
 
@@ -187,7 +187,7 @@ def _deliver(output: Output, settings: InventoryClientSettings, deliveries: list
     done: list[dict[str, Any]] = []
     for index, delivery in enumerate(deliveries):
         try:
-            replayed, receipt_id = deliver(settings.inventory_url, token, delivery)
+            replayed, receipt_id = deliver(settings.inventory_url, token, delivery, ca_file=settings.inventory_ca_file)
         except CommandError as error:
             raise _stopped(error, deliveries, index, done) from error
         except KeyboardInterrupt:

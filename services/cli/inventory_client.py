@@ -9,17 +9,16 @@ What a delivery may conclude (the engine's own client, for workflows, is another
 
 import json
 import shlex
-import ssl
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import cache
 from typing import Any
 
 import httpx
 
+from services.certificates import trusted
 from services.cli.output import CommandError, ExitCode
 from services.effects.keys import canonical, fingerprint
 
@@ -92,14 +91,14 @@ def command_line(*deliveries: str, key: str = "") -> str:
     return shlex.join([*words, *(["--key", key] if key else [])])
 
 
-def read_stock(url: str, token: str, skus: Sequence[str]) -> dict[str, Balance | None]:
+def read_stock(url: str, token: str, skus: Sequence[str], *, ca_file: str | None = None) -> dict[str, Balance | None]:
     """The stock of each SKU; None for one that the inventory does not know.
 
     Raises:
         CommandError: the inventory is unreachable, refused the token, or answered nonsense.
     """
     found: dict[str, Balance | None] = {}
-    with _client(url, token) as client:
+    with _client(url, token, ca_file) as client:
         for sku in skus:
             try:
                 answer = _ask(client, "GET", f"/v1/stock/{sku}")
@@ -123,7 +122,7 @@ def _balance(answer: _Answer, url: str) -> Balance:
     return Balance(**{name: answer.body[name] for name in Balance.__slots__})
 
 
-def deliver(url: str, token: str, delivery: Delivery) -> tuple[bool, str]:
+def deliver(url: str, token: str, delivery: Delivery, *, ca_file: str | None = None) -> tuple[bool, str]:
     """Send one keyed delivery; whether it had been delivered before, and the receipt's id.
 
     Raises:
@@ -134,7 +133,7 @@ def deliver(url: str, token: str, delivery: Delivery) -> tuple[bool, str]:
         "Effect-Not-After": (datetime.now(UTC) + _NOT_AFTER).isoformat(timespec="seconds").replace("+00:00", "Z"),
     }
     what = f"The delivery of {delivery.quantity} {delivery.sku}"
-    with _client(url, token) as client:
+    with _client(url, token, ca_file) as client:
         try:
             answer = _ask(client, "POST", "/v1/deliveries", content=canonical(delivery.request), headers=headers)
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
@@ -196,20 +195,14 @@ def _refuse_credentials(answer: _Answer, url: str) -> None:
         raise CommandError(message)
 
 
-@cache
-def _certificates() -> ssl.SSLContext:
-    """Read once: it takes as long as ten deliveries."""
-    return httpx.create_ssl_context(trust_env=False)
-
-
 @contextmanager
-def _client(url: str, token: str) -> Iterator[httpx.Client]:
+def _client(url: str, token: str, ca_file: str | None) -> Iterator[httpx.Client]:
     # trust_env: a proxy variable would capture a call to this machine. Redirects: one turned a POST into a GET.
     with httpx.Client(
         base_url=url,
         headers={"Authorization": f"Bearer {token}", "Accept-Encoding": "identity", "Content-Type": "application/json"},
         timeout=httpx.Timeout(_ANSWER_SECONDS, connect=_CONNECT_SECONDS),
-        verify=_certificates(),
+        verify=trusted(ca_file),
         trust_env=False,
         follow_redirects=False,
     ) as client:

@@ -111,7 +111,7 @@ async def _mark_tenant(origin: str, inventory: InventoryClientSettings, output: 
     waiting = False
     while True:
         try:
-            replayed, _ = await asyncio.to_thread(deliver, url, token, marker)
+            replayed, _ = await asyncio.to_thread(deliver, url, token, marker, ca_file=inventory.inventory_ca_file)
         except CommandError as error:
             if error.details.get("outcome") != "not-sent" or time.monotonic() > deadline:
                 raise _not_marked(error, origin, url) from error

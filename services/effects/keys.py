@@ -32,6 +32,10 @@ REFERENCE_BYTES = 512
 # Longest name of an effect that may have to be given back: `.g17.release` must still fit behind it.
 NAME_LIMIT = TEXT_LIMIT - len(f".g{LAST_GENERATION}.release")
 
+# A hold's expiry has a receipt of its own, under the hold's key and this: '@' is in no key that a caller may use.
+EXPIRY = "expiry"
+_OF_AN_EXPIRY = "@expiry"
+
 # What the keyed contract lets a key be, whoever made it.
 PROVIDER_KEY = re.compile(r"[A-Za-z0-9._~:-]{16,128}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
@@ -127,10 +131,21 @@ def released_name(name: str) -> tuple[str, int] | None:
     return (match["name"], int(match["generation"])) if match else None
 
 
+def confirm_name(name: str, generation: int) -> str:
+    """The name of the effect that consumes what `name` holds in this generation; it has generations of its own."""
+    return f"{check_text('name', name)}.g{check_generation(generation)}.confirm"
+
+
+def expired_key(key: str) -> str | None:
+    """The key of the hold whose expiry this is; None for the key of anything else."""
+    return key.removesuffix(_OF_AN_EXPIRY) if key.endswith(_OF_AN_EXPIRY) else None
+
+
 def check_name(name: str, kind: str) -> str:
     """Return a name that an effect of this kind may have.
 
-    Whatever is taken can then be given back, and whether it was is read from the names alone.
+    Whatever is taken can then be given back, and whether it was is read from the names alone. A confirmation takes
+    nothing.
 
     Raises:
         InvalidEffect: no room for the name of its release, or a release's name on anything but a release.
@@ -141,7 +156,8 @@ def check_name(name: str, kind: str) -> str:
             f"The effect {name!r:.80} is {'a' if release else 'no'} release: a release's name, and no other, is "
             "<name>.g<generation>.release, as release_name makes it. Nothing was recorded or sent."
         )
-    if not release and len(name) > NAME_LIMIT:
+    takes = not release and not kind.endswith(".confirm")
+    if takes and len(name) > NAME_LIMIT:
         raise InvalidEffect(
             f"The name {name!r:.80} leaves no room for the name of its release: at most {NAME_LIMIT} characters. "
             "Nothing was recorded or sent."

@@ -140,7 +140,8 @@ class Receipt:
         self.fingerprint: str | None = _text_or_none(body, "fingerprint")
         self.reason: str | None = _text_or_none(body, "reason")
         self.reservation_id: str | None = _text_or_none(body, "reservation_id")
-        if outcome is not EffectState.VOIDED and self.fingerprint is None:
+        # A hold's expiry is nobody's request: it has a key of its own, and settles no effect.
+        if outcome is not EffectState.VOIDED and self.fingerprint is None and body.get("kind") != keys.EXPIRY:
             raise ValueError(f"a {outcome} receipt without a fingerprint")
 
     def __eq__(self, other: object) -> bool:

@@ -27,6 +27,10 @@ SEND_WINDOW = timedelta(hours=24)
 MARGIN = timedelta(minutes=5)
 
 
+# Kinds whose path names the reservation that they are about.
+OF_A_RESERVATION = frozenset({"inventory.confirm", "inventory.release"})
+
+
 class Next(StrEnum):
     """What is to be done next about an effect."""
 
@@ -82,7 +86,7 @@ def mismatch(row: EffectRow, receipt: Receipt) -> str | None:
     """Why a receipt is not this effect's, or None when it is.
 
     A tombstone matches by key alone; it stands for no payload. What was done must match the intent in its fingerprint,
-    and what was granted must be what was asked for.
+    what was granted must be what was asked for, and a reservation that the intent names must be the receipt's.
     """
     if receipt.key != row.key:
         return f"the receipt {receipt.receipt_id} is for key {receipt.key}"
@@ -93,9 +97,13 @@ def mismatch(row: EffectRow, receipt: Receipt) -> str | None:
             f"the receipt {receipt.receipt_id} is for another payload: {receipt.body.get('request')} instead of "
             f"{row.request}"
         )
-    asked = requested(json.loads(row.request))
-    if asked is None or receipt.outcome is not EffectState.COMMITTED:
+    if receipt.outcome is not EffectState.COMMITTED:
         return None
+    if row.kind in OF_A_RESERVATION and receipt.reservation_id != row.path.get("id"):
+        return f"the receipt {receipt.receipt_id} is for {receipt.reservation_id} instead of {row.path.get('id')}"
+    asked = requested(json.loads(row.request))
+    if asked is None:  # the reservation's own lines, and all of each
+        asked = receipt.totals("requested")
     if receipt.totals("requested") != asked or receipt.totals("granted") != asked:
         return f"the receipt {receipt.receipt_id} grants {receipt.body.get('lines')} instead of {asked}"
     return None

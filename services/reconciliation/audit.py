@@ -31,6 +31,7 @@ async def audit(
     token: str,
     *,
     origin: str | None = None,
+    ca_file: str | None = None,
     transport: httpx.AsyncBaseTransport | None = None,
 ) -> Report:
     """Compare a journal with its provider.
@@ -41,6 +42,7 @@ async def audit(
         token: the tenant's bearer token.
         origin: this deployment; it tells its own receipts where the journal has none of them any more. The origins of
             the journal's rows are known without it.
+        ca_file: whose certificates to trust instead of the public authorities'.
         transport: for tests that watch the wire.
 
     Raises:
@@ -51,7 +53,7 @@ async def audit(
 
     async def one_reading() -> Report:
         snapshot = await asyncio.to_thread(journal.snapshot)
-        provider = await provider_half.read(url, token, transport=transport)
+        provider = await provider_half.read(url, token, ca_file=ca_file, transport=transport)
         return await asyncio.to_thread(check, snapshot, provider, origin=origin)
 
     first = await one_reading()

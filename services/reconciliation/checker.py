@@ -39,7 +39,7 @@ def check(snapshot: Snapshot, provider: ProviderHalf, *, origin: str | None = No
     receipts = {receipt.key: receipt for receipt in provider.receipts}
     for row in journal.values():
         findings += compare(row, receipts.get(row.key))
-    findings += _standing_twice(journal.values())
+    findings += _standing_twice(journal.values(), _expired(provider))
     origins = {row.origin for row in journal.values()}
     if origin is not None:
         origins.add(origin)
@@ -157,9 +157,15 @@ def _journal(snapshot: Snapshot) -> Iterator[Finding]:
                 yield _of_journal(Rule.FOLD, key, other)
 
 
-def _standing_twice(journal: Iterable[EffectRow]) -> Iterator[Finding]:
-    """Effects of which more than one generation is committed and not given back."""
-    committed = [row for row in journal if row.state is EffectState.COMMITTED]
+def _expired(provider: ProviderHalf) -> set[str]:
+    """The keys of the holds that ran out: committed, and standing no more."""
+    expiries = (receipt for receipt in provider.receipts if receipt.body.get("kind") == keys.EXPIRY)
+    return {parent for receipt in expiries if (parent := keys.expired_key(receipt.key)) is not None}
+
+
+def _standing_twice(journal: Iterable[EffectRow], expired: set[str]) -> Iterator[Finding]:
+    """Effects of which more than one generation is committed, and neither given back nor expired."""
+    committed = [row for row in journal if row.state is EffectState.COMMITTED and row.key not in expired]
     names = {(row.origin, row.scope, row.name) for row in committed}
     standing: defaultdict[tuple[str, str, str], list[EffectRow]] = defaultdict(list)
     for row in committed:
@@ -183,6 +189,7 @@ def _without_row(provider: ProviderHalf, journal: dict[str, EffectRow], origins:
     ]
     if not strangers:
         return
+    known = journal.keys() | {receipt.key for receipt in provider.receipts}
     superseded = {key for row in journal.values() for key in row.supersedes}
     for receipt in provider.receipts:
         superseded.update(receipt.body.get("supersedes") or ())
@@ -194,6 +201,8 @@ def _without_row(provider: ProviderHalf, journal: dict[str, EffectRow], origins:
     for receipt in strangers:
         if receipt.outcome is EffectState.VOIDED and receipt.key in superseded:
             continue
+        if receipt.body.get("kind") == keys.EXPIRY and keys.expired_key(receipt.key) in known:
+            continue  # its hold's: where that has no row, that is what is said
         ours = receipt.outcome is EffectState.COMMITTED and any(
             _is_ours(receipt, makers.get(receipt.reservation_id or ""), origin) for origin in origins
         )
@@ -224,7 +233,7 @@ def _reference_words(receipt: Receipt) -> str:
 
 
 def _is_ours(receipt: Receipt, maker: Receipt | None, origin: str) -> bool:
-    """Whether a key comes out of what the receipt refers to, or, for a release, of what made the reservation."""
+    """Whether a key comes out of what the receipt refers to, or else of what made the reservation that it is about."""
     try:
         named = _reference(receipt)
         if named is not None:
@@ -233,9 +242,9 @@ def _is_ours(receipt: Receipt, maker: Receipt | None, origin: str) -> bool:
         if taken is None:
             return False
         scope, name, generation = taken
-        release = keys.release_name(name, generation)
         return any(
-            keys.derive_key(origin, scope, release, again) == receipt.key
+            keys.derive_key(origin, scope, derived, again) == receipt.key
+            for derived in (keys.release_name(name, generation), keys.confirm_name(name, generation))
             for again in range(1, keys.LAST_GENERATION + 1)
         )
     except InvalidEffect:

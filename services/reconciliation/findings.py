@@ -6,7 +6,7 @@ Every rule holds at every moment of a correct history, but `unresolved`:
     lost             committed in one half only: the other has no receipt, no movement or no committed row of it
     unresolved       pending or in doubt: the outcome is not known, or the journal has not heard it yet
     orphan           a receipt without an intent; deliveries belong to no journal (the mark of the tenant's origin is
-                     one), and a tombstone that a redo made is named by that redo
+                     one), a tombstone that a redo made is named by that redo, and a hold's expiry belongs to the hold
     receipt-missing  rejected or voided in the journal, and the provider knows nothing of the key
     states-disagree  settled in both halves, committed in neither, and not the same way
     receipt-differs  the receipt that settled the effect is not the one that the provider shows

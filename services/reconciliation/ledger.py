@@ -3,20 +3,28 @@
 - A committed receipt moved each of its SKUs once, by what it granted; nothing else moved anything.
 - received = available + held + consumed, in the stock and in every movement, and nothing fell below zero on the way.
 - Versions are 1..n without a gap, and the movements up to the stock's version sum up to the stock.
-- A reservation gave back nothing, or what it took.
+- A reservation gave back nothing, or what it took, and neither gave back nor confirmed what it did not hold any more.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
+from services.effects.keys import EXPIRY
 from services.effects.records import Receipt
 from services.effects.states import EffectState
 from services.reconciliation.findings import Finding, Rule
 from services.reconciliation.provider_half import Balance, Movement, ProviderHalf, sequence
 
 _SIDES = ("received", "available", "held", "consumed")
-# What a kind adds to available for each unit that it granted.
-_AVAILABLE: Mapping[str, int] = {"inventory.reserve": -1, "inventory.release": 1, "inventory.deliver": 1}
+# What a kind may add, for each unit that it granted, to received, available, held and consumed.
+_MOVES: Mapping[str, frozenset[tuple[int, int, int, int]]] = {
+    "inventory.deliver": frozenset({(1, 1, 0, 0)}),
+    "inventory.reserve": frozenset({(0, -1, 0, 1), (0, -1, 1, 0)}),  # consumed, or held
+    "inventory.confirm": frozenset({(0, 0, -1, 1)}),
+    "inventory.release": frozenset({(0, 1, 0, -1), (0, 1, -1, 0)}),
+    EXPIRY: frozenset({(0, 1, -1, 0)}),
+}
+_HELD = (0, -1, 1, 0)
 JOURNAL_HAS_NO_PART = "the journal has no part in this"
 
 
@@ -67,12 +75,9 @@ def _wrong(movement: Movement, receipt: Receipt, granted: Mapping[str, int]) -> 
         return f"{movement.sku} moved, and {receipt.receipt_id} is {receipt.outcome} without it"
     if movement.receipt_id != receipt.receipt_id:
         return f"{movement.sku} moved for {movement.receipt_id}, and the key's receipt is {receipt.receipt_id}"
-    kind = str(receipt.body.get("kind"))
     units = granted[movement.sku]
-    expected = _AVAILABLE.get(kind, 0) * units
-    received = units if kind == "inventory.deliver" else 0
-    rest = movement.held + movement.consumed
-    if (movement.received, movement.available, rest) != (received, expected, received - expected):
+    moved = (movement.received, movement.available, movement.held, movement.consumed)
+    if moved not in {tuple(units * one for one in move) for move in _moves(receipt)}:
         return (
             f"{receipt.receipt_id} grants {units} {movement.sku}, and the ledger moved received by "
             f"{movement.received}, "
@@ -81,19 +86,32 @@ def _wrong(movement: Movement, receipt: Receipt, granted: Mapping[str, int]) -> 
     return ""
 
 
+def _moves(receipt: Receipt) -> Collection[tuple[int, int, int, int]]:
+    """What a receipt may have moved, for each unit."""
+    moves = _MOVES.get(str(receipt.body.get("kind")), frozenset())
+    request = receipt.body.get("request")
+    if receipt.body.get("kind") != "inventory.reserve" or not isinstance(request, dict):
+        return moves
+    return {_HELD} if request.get("hold_seconds") is not None else moves - {_HELD}
+
+
 def _given_back(movements: Mapping[str, list[Movement]]) -> Iterator[Finding]:
-    left: defaultdict[tuple[str, str], int] = defaultdict(int)
+    sums: defaultdict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
     newest: dict[tuple[str, str], tuple[int, str]] = {}
     for lines in movements.values():
         for line in lines:
             if line.reservation_id is not None:
                 where = (line.reservation_id, line.sku)
-                left[where] += line.available
+                moved = (line.available, line.held, line.consumed)
+                sums[where] = [before + more for before, more in zip(sums[where], moved, strict=True)]
                 newest[where] = max(newest.get(where, (0, "")), (line.version, line.key))
-    for (reservation, sku), balance in sorted(left.items()):
-        if balance > 0:
-            key = newest[reservation, sku][1]
-            yield _finding(Rule.DOUBLED, key, f"{reservation} gave back {balance} {sku} more than it took")
+    for (reservation, sku), (available, held, consumed) in sorted(sums.items()):
+        key = newest[reservation, sku][1]
+        if available > 0:
+            yield _finding(Rule.DOUBLED, key, f"{reservation} gave back {available} {sku} more than it took")
+        elif min(held, consumed) < 0:
+            books = f"held {held}, consumed {consumed}"
+            yield _finding(Rule.DOUBLED, key, f"{reservation} moved {sku} that it did not hold any more: {books}")
 
 
 def _stock(balance: Balance, ledger: tuple[Movement, ...]) -> str:

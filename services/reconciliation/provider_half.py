@@ -19,6 +19,7 @@ from urllib.parse import quote
 
 import httpx
 
+from services.certificates import trusted
 from services.effects.records import Receipt
 
 ANSWER_SECONDS = 30.0
@@ -92,12 +93,15 @@ def sequence(receipt: Receipt) -> int:
     return value if type(value) is int else 0
 
 
-async def read(url: str, token: str, *, transport: httpx.AsyncBaseTransport | None = None) -> ProviderHalf:
+async def read(
+    url: str, token: str, *, ca_file: str | None = None, transport: httpx.AsyncBaseTransport | None = None
+) -> ProviderHalf:
     """Read a tenant's receipts, stock and ledgers.
 
     Args:
         url: where the provider is.
         token: the tenant's bearer token.
+        ca_file: whose certificates to trust instead of the public authorities'.
         transport: for tests that watch the wire.
 
     Raises:
@@ -108,6 +112,7 @@ async def read(url: str, token: str, *, transport: httpx.AsyncBaseTransport | No
         base_url=url,
         headers={"Authorization": f"Bearer {token}", "Accept": "application/json", "Accept-Encoding": "identity"},
         timeout=httpx.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS),
+        verify=trusted(ca_file),
         trust_env=False,  # HTTP_PROXY would capture a call to the loopback address
         follow_redirects=False,
         transport=transport,

@@ -47,6 +47,16 @@ def test_a_complete_environment_gives_a_worker_its_settings(monkeypatch: pytest.
     assert settings.inventory_token.get_secret_value() == "hunter2"
 
 
+def test_any_of_several_keys_may_sign_and_none_need_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next key beside the last; unset, receipts are taken unsigned."""
+    _set(monkeypatch)
+    assert WorkerSettings.read().signing_keys == ()
+    _set(monkeypatch, COUNTERFOIL_INVENTORY_SIGNING_KEYS="next-key, last-key")
+    settings = WorkerSettings.read()
+    assert settings.signing_keys == ("next-key", "last-key")
+    assert "next-key" not in repr(settings)
+
+
 def test_settings_are_frozen_and_show_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     """A repr in a log holds neither the token nor the database's password, and nothing can be changed."""
     _set(monkeypatch)
@@ -77,6 +87,10 @@ def test_a_missing_or_empty_variable_is_one_sentence_with_an_example(
         ("COUNTERFOIL_INVENTORY_URL", "ftp://hunter2"),
         ("COUNTERFOIL_INVENTORY_URL", "http://me:hunter2@host"),
         ("COUNTERFOIL_INVENTORY_TOKEN", "hunter2\nX: y"),
+        ("COUNTERFOIL_INVENTORY_CA_FILE", "/nowhere/hunter2.pem"),
+        ("COUNTERFOIL_INVENTORY_CA_FILE", __file__),
+        ("COUNTERFOIL_INVENTORY_SIGNING_KEYS", "hunter2,"),
+        ("COUNTERFOIL_INVENTORY_SIGNING_KEYS", "hunter2 hunter2"),
         ("COUNTERFOIL_SEND_WINDOW_SECONDS", "hunter2"),
         ("COUNTERFOIL_SEND_WINDOW_SECONDS", "0"),
         ("COUNTERFOIL_MARGIN_SECONDS", "-5"),
@@ -109,7 +123,7 @@ def test_each_process_reads_only_what_it_needs() -> None:
         "inventory_retention_seconds",
         "inventory_signing_keys",
     }
-    assert set(InventoryClientSettings.model_fields) == {"inventory_url", "inventory_token"}
+    assert set(InventoryClientSettings.model_fields) == {"inventory_url", "inventory_token", "inventory_ca_file"}
     assert set(JournalSettings.model_fields) == {"journal_database_url"}
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from temporalio import workflow
 
 from services.effects.records import Effect, Outcome, OutcomeState
-from workflows.effects import EffectCancelled, EffectWorkflow, release, reserve
+from workflows.effects import EffectCancelled, EffectWorkflow, confirm, release, reserve
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +39,21 @@ class Probe(EffectWorkflow):
             raise
 
 
+@workflow.defn(name="Holding")
+class Holding(EffectWorkflow):
+    """Holds units, confirms them, and gives them back where the confirmation is refused."""
+
+    @workflow.run
+    async def run(self, hold_seconds: int) -> list[Outcome]:
+        """Hold, then confirm."""
+        self.act_for(origin="demo", why={"by": "ada"})
+        held = await self.perform(reserve("hold-filter", {"FILTER-A": 2}, hold_seconds=hold_seconds))
+        confirmed = await self.perform(confirm(held))
+        if confirmed.committed:
+            return [held, confirmed]
+        return [held, confirmed, await self.perform(release(held, reason="not confirmed"))]
+
+
 @workflow.defn(name="Misuse")
 class Misuse(EffectWorkflow):
     """What an author may get wrong."""
@@ -54,10 +69,16 @@ class Misuse(EffectWorkflow):
             await self.perform(reserve("x" * 200, {"FILTER-A": 2}))
         elif how == "a number beyond JSON":
             await self.perform(reserve("a", {"FILTER-A": 2**60}))
-        elif how == "nothing to release":
+        elif how in {"nothing to release", "nothing to confirm"}:
             outcome = Outcome(
                 name="a", key="k", state=OutcomeState.REJECTED, receipt={}, replayed=False, settled_at=workflow.now()
             )
-            await self.perform(release(outcome))
+            await self.perform(release(outcome) if how == "nothing to release" else confirm(outcome))
+        elif how == "a hold of no time":
+            await self.perform(reserve("a", {"FILTER-A": 2}, hold_seconds=0))
+        elif how == "a hold of over a year":
+            await self.perform(reserve("a", {"FILTER-A": 2}, hold_seconds=31_536_001))
+        elif how == "a hold of true":
+            await self.perform(reserve("a", {"FILTER-A": 2}, hold_seconds=True))
         else:
             await self.perform(reserve("a", {"FILTER-A": 2}))

@@ -77,6 +77,10 @@ async def test_a_scope_once_said_stays(stage: Stage) -> None:
         ("a name without end", "InvalidEffect", "not usable"),
         ("a number beyond JSON", "InvalidEffect", "canonical JSON"),
         ("nothing to release", "InvalidEffect", "nothing to release"),
+        ("nothing to confirm", "InvalidEffect", "nothing to confirm"),
+        ("a hold of no time", "InvalidEffect", "hold for 0 seconds"),
+        ("a hold of over a year", "InvalidEffect", "hold for 31536001 seconds"),
+        ("a hold of true", "InvalidEffect", "hold for True seconds"),
     ],
 )
 async def test_what_cannot_be_keyed_fails_the_workflow_with_the_reason(

@@ -217,9 +217,10 @@ async def test_it_never_ends_cancelled_while_something_is_still_held(stage: Stag
     assert f"a (reservation-1, its release ended {ended})" in str(cause)
 
 
-async def test_what_somebody_else_gave_back_is_given_back(stage: Stage) -> None:
-    """The inventory refuses a second release of one reservation: nothing is held, the run ends cancelled."""
-    cause = await _cancelled_after_commit(stage, OutcomeState.REJECTED, reason="invalid-transition")
+@pytest.mark.parametrize("reason", ["invalid-transition", "hold-expired"])
+async def test_what_somebody_else_or_time_gave_back_is_given_back(stage: Stage, reason: str) -> None:
+    """The inventory refuses to release what is back already: nothing is held, the run ends cancelled."""
+    cause = await _cancelled_after_commit(stage, OutcomeState.REJECTED, reason=reason)
     assert isinstance(cause, CancelledError)
 
 

@@ -187,6 +187,6 @@ def test_workflows_and_activities_are_named_for_the_ui() -> None:
         for name in kind.__abstractmethods__  # type: ignore[attr-defined]
     ]
     assert sorted(names) == [
-        "effects.settle", "inventory.release", "inventory.reserve", "journal.record_decision",
+        "effects.settle", "inventory.confirm", "inventory.release", "inventory.reserve", "journal.record_decision",
         "reconciliation.sweep_page",
     ]  # fmt: skip

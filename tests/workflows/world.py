@@ -20,7 +20,7 @@ from activities.contracts import DecisionRequest, SettleRequest, Standing, Stand
 from services.effects.records import Intent, Outcome, OutcomeState
 from services.effects.states import EffectState
 from services.worker import sandbox
-from tests.workflows.probes import Misuse, Probe
+from tests.workflows.probes import Holding, Misuse, Probe
 from workflows import policies
 from workflows.incident import Incident
 
@@ -49,7 +49,7 @@ class World:
             held.let_go.set()
 
     async def attempt(self, intent: Intent) -> Standing:
-        """Of `inventory.reserve` and `inventory.release`."""
+        """Of `inventory.reserve`, `inventory.confirm` and `inventory.release`."""
         self._tell(intent)
         return await (self.attempts.popleft() if self.attempts else self.commit)(intent)
 
@@ -145,6 +145,11 @@ class Inventory(contracts.InventoryActivities):
         """As the script says."""
         return await beating(self._world.attempt(intent))
 
+    @activity.defn(name="inventory.confirm")
+    async def confirm(self, intent: Intent) -> Standing:
+        """As the script says."""
+        return await beating(self._world.attempt(intent))
+
     @activity.defn(name="inventory.release")
     async def release(self, intent: Intent) -> Standing:
         """As the script says."""
@@ -200,9 +205,10 @@ class Stage:
         return Worker(
             self.client,
             task_queue=self.queue,
-            workflows=[Probe, Misuse, Incident],
+            workflows=[Probe, Holding, Misuse, Incident],
             activities=[
                 inventory.reserve,
+                inventory.confirm,
                 inventory.release,
                 Effects(self.world).settle,
                 Journal(self.world).record_decision,

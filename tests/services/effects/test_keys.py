@@ -117,6 +117,24 @@ def test_a_releases_name_says_what_it_gives_back(name: str, generation: int) -> 
     assert keys.released_name(keys.release_name(name, generation)) == (name, generation)
 
 
+def test_a_confirmation_has_a_name_for_whatever_can_be_held() -> None:
+    """It takes nothing, so its own name need leave no room for that of a release."""
+    longest = "x" * keys.NAME_LIMIT
+    name = keys.confirm_name(longest, keys.LAST_GENERATION)
+    assert keys.check_name(name, "inventory.confirm") == name
+    assert keys.released_name(name) is None
+    with pytest.raises(InvalidEffect, match="no room"):
+        keys.check_name(name, "inventory.reserve")
+
+
+def test_an_expirys_key_says_whose_hold_ran_out_and_is_nobodys_to_use() -> None:
+    """'@' is in no key that a caller may use."""
+    key = keys.derive_key("demo", "INC-1", "hold", 1)
+    assert keys.expired_key(f"{key}@expiry") == key
+    assert keys.expired_key(key) is None
+    assert keys.PROVIDER_KEY.fullmatch(f"{key}@expiry") is None
+
+
 def test_other_names_give_nothing_back() -> None:
     """A name that only looks like a release."""
     for name in ("reserve", "reserve.release", "reserve.g0.release", ".g1.release", "reserve.g1.release.x"):

@@ -330,6 +330,30 @@ def test_lines_are_compared_as_sums() -> None:
     assert mismatch(make_row(intent), make_receipt(intent, lines=[*granted, *granted])) is not None
 
 
+@pytest.mark.parametrize("kind", ["inventory.confirm", "inventory.release"])
+def test_what_is_done_to_a_reservation_is_compared_by_the_reservation_and_its_lines(kind: str) -> None:
+    """I46: another reservation, none, or a part of its lines is not what was asked for; a rejection names none."""
+    name = "a.g1.release" if kind == "inventory.release" else "a.g1.confirm"
+    intent = make_intent(name=name, kind=kind, request={}, path={"id": "reservation-7"})
+    row = make_row(intent)
+    whole, part = ([{"sku": "A", "requested": 2, "granted": granted}] for granted in (2, 1))
+    assert mismatch(row, make_receipt(intent, reservation_id="reservation-7", lines=whole)) is None
+    for wrong in ({"reservation_id": "reservation-8", "lines": whole}, {"reservation_id": None, "lines": whole},
+                  {"reservation_id": "reservation-7", "lines": part}):  # fmt: skip
+        receipt = make_receipt(intent, **wrong)
+        assert mismatch(row, receipt) is not None
+        assert settle(row, (), shows(receipt)).state is EffectState.IN_DOUBT
+    assert mismatch(row, make_receipt(intent, EffectState.REJECTED, reason="hold-expired")) is None
+
+
+def test_an_expirys_receipt_settles_nobodys_effect() -> None:
+    """It is committed and no request's: neither under its own key nor under ours does it settle anything."""
+    row = make_row(INTENT)
+    for key in (f"{INTENT.key}@expiry", INTENT.key):
+        expiry = make_receipt(INTENT, key=key, kind="expiry", fingerprint=None)
+        assert settle(row, (), shows(expiry)).state is EffectState.IN_DOUBT
+
+
 def test_a_request_without_lines_is_compared_by_its_fingerprint() -> None:
     """A confirmation grants no lines."""
     intent = make_intent(name="confirm", kind="inventory.confirm", request={}, path={"id": "reservation-1"})
