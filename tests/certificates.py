@@ -16,10 +16,10 @@ class Authority:
         self._folder = folder
         self.ca_file = folder / "ca.pem"
         self._made("ca", "-subj", f"/CN=authority {folder.name}", "-addext", "keyUsage=critical,keyCertSign,cRLSign")
-        self.server = cache(self._server)
+        self.server = cache(self.new_server)
 
-    def _server(self, name: str) -> ssl.SSLContext:
-        """What a server needs to be that host: `IP:127.0.0.1` or `DNS:inventory.example`."""
+    def new_server(self, name: str) -> ssl.SSLContext:
+        """What a server needs to be that host, to be changed at will: `IP:127.0.0.1` or `DNS:inventory.example`."""
         stem = name.replace(":", "-")
         self._made(
             stem, "-subj", "/CN=inventory", "-CA", str(self.ca_file), "-CAkey", str(self._folder / "ca.key"),

@@ -1,6 +1,9 @@
 """A raw peer: it does to a connection exactly what a test says, and keeps every byte it got."""
 
 import asyncio
+import socket
+import ssl
+import struct
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from types import TracebackType
@@ -16,6 +19,12 @@ class Wire:
         self._reader, self._writer = reader, writer
         self.got = bytearray()
 
+    async def head(self) -> bytes:
+        """The next request's head and whatever came with it; of its body no more is read."""
+        while b"\r\n\r\n" not in self.got and (chunk := await self._reader.read(65_536)):
+            self.got += chunk
+        return bytes(self.got)
+
     async def request(self) -> bytes:
         """The next request's bytes, head and body; empty when the caller hung up."""
         start = len(self.got)
@@ -30,6 +39,12 @@ class Wire:
                 length = len(head) + 4 + _content_length(head)
         return bytes(self.got[start:])
 
+    async def some(self) -> bytes:
+        """Whatever comes next."""
+        chunk = await self._reader.read(65_536)
+        self.got += chunk
+        return chunk
+
     async def say(self, *parts: bytes) -> None:
         """Write something."""
         for part in parts:
@@ -42,6 +57,20 @@ class Wire:
             while chunk := await self._reader.read(65_536):
                 self.got += chunk
 
+    def half_close(self) -> None:
+        """End this side's half of the connection (over TLS without saying so there), and go on reading."""
+        self._writer.get_extra_info("socket").shutdown(socket.SHUT_WR)
+
+    def vanish(self) -> None:
+        """Close; over TLS without saying so there."""
+        self._writer.transport.abort()
+
+    def reset(self) -> None:
+        """Close with a reset, as a host does that has restarted."""
+        linger = struct.pack("ii", 1, 0)
+        self._writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        self._writer.transport.abort()
+
     async def idle(self, seconds: float) -> None:
         """Let time pass: a slow peer is one of the faults."""
         with suppress(TimeoutError):
@@ -51,7 +80,7 @@ class Wire:
     async def close(self) -> None:
         """Close this side."""
         self._writer.close()
-        with suppress(ConnectionError):
+        with suppress(OSError):  # TLS has words of its own for a caller that is gone
             await self._writer.wait_closed()
 
 
@@ -59,10 +88,18 @@ Script = Callable[[Wire], Awaitable[None]]
 
 
 class Peer:
-    """`async with Peer(script) as peer`: the script is played on each connection, then it is closed."""
+    """`async with Peer(script) as peer`: the script is played on each connection, then it is closed.
 
-    def __init__(self, script: Script) -> None:
+    Args:
+        script: what it does.
+        tls: speak TLS, as this host.
+        window_bytes: how much it takes in before anybody reads; the system's own choice when 0.
+    """
+
+    def __init__(self, script: Script, *, tls: ssl.SSLContext | None = None, window_bytes: int = 0) -> None:
         self._script = script
+        self._tls = tls
+        self._window_bytes = window_bytes
         self._server: asyncio.Server | None = None
         self._playing: set[asyncio.Task[None]] = set()
         self.wires: list[Wire] = []
@@ -74,8 +111,12 @@ class Peer:
         return b"".join(bytes(wire.got) for wire in self.wires)
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
-        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        listener = socket.create_server(("127.0.0.1", 0))
+        if self._window_bytes:  # before anybody connects: it is told at the handshake
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._window_bytes)
+        limit = self._window_bytes or 65_536
+        self._server = await asyncio.start_server(self._connected, sock=listener, ssl=self._tls, limit=limit)
+        self.url = f"http{'s' if self._tls else ''}://127.0.0.1:{listener.getsockname()[1]}"
         return self
 
     async def __aexit__(
@@ -92,6 +133,8 @@ class Peer:
         if task is not None:
             self._playing.add(task)
             task.add_done_callback(self._playing.discard)
+        if self._tls and self._window_bytes:  # TLS takes in half a megabyte of its own accord
+            writer.transport.set_read_buffer_limits(self._window_bytes)  # type: ignore[attr-defined]
         wire = Wire(reader, writer)
         self.wires.append(wire)
         try:

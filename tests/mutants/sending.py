@@ -11,6 +11,8 @@ _SETTLE: Final = "services/effects/settle.py"
 _STORE_TESTS: Final = "tests/services/journal/test_store.py"
 _ATTEMPT_TESTS: Final = "tests/activities/test_attempt.py"
 _CLIENT_TESTS: Final = "tests/activities/test_inventory_client.py"
+_BREAK_TESTS: Final = "tests/activities/test_breaks.py"
+_OUTCOME_TESTS: Final = "tests/activities/test_outcomes.py"
 _SETTLE_TESTS: Final = "tests/services/effects/test_settle.py"
 _RACES: Final = "tests/services/journal/test_races_and_crashes.py"
 _PERFORM_TESTS: Final = "tests/workflows/test_effects.py"
@@ -190,7 +192,7 @@ MUTANTS: Final = (
         file=_CLIENT,
         before="self.opened = True",
         after="self.opened = False",
-        tests=(f"{_CLIENT_TESTS}::test_a_connection_that_breaks_after_the_first_byte_is_unknown",),
+        tests=(f"{_BREAK_TESTS}::test_a_connection_that_breaks_after_the_first_byte_is_unknown",),
         paired="a connection that breaks over a committed effect",
     ),
     Mutant(
@@ -315,7 +317,7 @@ MUTANTS: Final = (
         file=_CLIENT,
         before="if source is Source.SEND or observed_at is None:",
         after="if source is Source.SEND:",
-        tests=(f"{_CLIENT_TESTS}::test_each_response_to_a_look_up_has_its_class_and_what_follows",),
+        tests=(f"{_OUTCOME_TESTS}::test_each_response_to_a_look_up_has_its_class_and_what_follows",),
         paired="a 404 of something that stands between, without the provider's clock",
     ),
     Mutant(

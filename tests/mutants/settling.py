@@ -122,7 +122,7 @@ MUTANTS: Final = (
         file="activities/inventory_client.py",
         before="if row.supersedes:",
         after="if False:",
-        tests=("tests/activities/test_inventory_client.py::test_a_refused_predecessor_comes_with_the_former_receipt",),
+        tests=("tests/activities/test_outcomes.py::test_a_refused_predecessor_comes_with_the_former_receipt",),
         paired="a provider put back to before a tombstone; the header is read on the wire",
     ),
     Mutant(
@@ -143,9 +143,7 @@ MUTANTS: Final = (
         file="activities/inventory_client.py",
         before='(410, "key-expired"): Seen.KEY_EXPIRED,',
         after='(410, "key-expired"): Seen.REQUEST_REFUSED,',
-        tests=(
-            "tests/activities/test_inventory_client.py::test_each_response_to_a_send_has_its_class_and_what_follows",
-        ),
+        tests=("tests/activities/test_outcomes.py::test_each_response_to_a_send_has_its_class_and_what_follows",),
         paired="a provider past its retention",
     ),
     Mutant(

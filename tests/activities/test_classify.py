@@ -1,0 +1,103 @@
+"""What a response shows, without any wire: no answer is too odd, and no pause is believed beyond reason."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from activities.inventory_client import LONGEST_PAUSE_SECONDS, classify
+from services.effects.keys import canonical
+from services.effects.records import Seen, Source
+from services.effects.settle import settle
+from tests.activities.sending import COMMITTED, ROW, mark
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        ("0", 0.0),
+        ("7", 7.0),
+        (" 7 ", 7.0),
+        ("9" * 400, LONGEST_PAUSE_SECONDS),
+        ("86400", LONGEST_PAUSE_SECONDS),
+        ("-1", None),
+        ("1.5", None),
+        ("soon", None),
+        ("²", None),
+        ("Mon, 01 Mar 2020 00:00:00 GMT", 0.0),
+        ("Fri, 31 Dec 9999 23:59:59 -0100", LONGEST_PAUSE_SECONDS),
+        ("Fri, 31 Dec 9999 23:59:59 -0000", LONGEST_PAUSE_SECONDS),
+    ],
+)
+def test_retry_after_is_read_in_both_forms_and_never_believed_beyond_reason(value: str, seconds: float | None) -> None:
+    """A pause of a day is not kept, a pause that cannot be read is none."""
+    for status, name in ((429, "overloaded"), (503, "overloaded"), (409, "request-in-progress")):
+        body = canonical({"type": f"/problems/{name}"})
+        answer = classify(status, {"retry-after": value}, body, Source.SEND)
+        assert (answer.seen, answer.retry_after_seconds) == (Seen.BUSY, seconds)
+
+
+def test_retry_after_as_a_date_is_the_time_until_then() -> None:
+    """Whole seconds from now, by this host's clock."""
+    then = format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)
+    answer = classify(503, {"retry-after": then}, canonical({"type": "/problems/overloaded"}), Source.SEND)
+    assert answer.retry_after_seconds == pytest.approx(30, abs=2)
+
+
+@pytest.mark.parametrize("detail", ["half \ud800", "two\nlines", "\x1b[31mred", "x" * 5000])
+def test_what_a_provider_says_is_one_line_that_can_be_journaled(detail: str) -> None:
+    """A refusal's text goes into the journal: it can always be written there."""
+    body = json.dumps({"type": "/problems/validation-failed", "detail": detail}).encode()
+    answer = classify(400, {}, body, Source.SEND)
+    assert answer.seen is Seen.REQUEST_REFUSED
+    assert len(answer.reason) <= 300
+    assert answer.reason.isprintable()
+    canonical(answer.reason)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(codec=None)),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=12,
+)
+TYPES = st.sampled_from(
+    [f"/problems/{name}" for name in ("insufficient-stock", "key-voided", "receipt-not-found", "overloaded",
+     "not-after-passed", "validation-failed", "predecessor-committed", "key-expired", "made-up")]
+)  # fmt: skip
+RECEIPTS = st.dictionaries(st.sampled_from(sorted(COMMITTED)), JSON, max_size=2).map(lambda some: COMMITTED | some)
+BODIES = st.one_of(
+    st.binary(max_size=200),
+    JSON.map(lambda value: json.dumps(value).encode()),
+    RECEIPTS.map(lambda value: json.dumps(value).encode()),
+    st.fixed_dictionaries({"type": TYPES}, optional={"receipt": RECEIPTS | JSON, "predecessor": RECEIPTS | JSON,
+                          "observed_at": st.datetimes().map(str) | JSON, "detail": JSON})
+    .map(lambda value: json.dumps(value).encode()),
+)  # fmt: skip
+HEADERS = st.dictionaries(st.sampled_from(["retry-after", "content-type"]), st.text(max_size=40), max_size=2)
+
+
+@settings(max_examples=600, deadline=None)
+@given(
+    status=st.sampled_from([200, 201, 204, 303, 400, 401, 404, 409, 410, 412, 413, 422, 429, 500, 503])
+    | st.integers(100, 599),
+    headers=HEADERS,
+    body=BODIES,
+    source=st.sampled_from(Source),
+)
+def test_no_response_is_too_odd_to_be_classified(
+    status: int, headers: dict[str, str], body: bytes, source: Source
+) -> None:
+    """Never an exception; RECEIPT only with a receipt that was read; and what is said of it can be journaled."""
+    answer = classify(status, headers, body, source)
+    assert (answer.seen is Seen.RECEIPT) == (answer.receipt is not None)
+    assert (answer.seen is Seen.ABSENT) == (answer.observed_at is not None)
+    assert answer.source is source
+    canonical(answer.reason)
+    if answer.receipt is not None:
+        canonical(answer.receipt.body)
+    pause = answer.retry_after_seconds
+    assert pause is None or 0 <= pause <= LONGEST_PAUSE_SECONDS
+    settle(ROW, (mark(),), answer)
