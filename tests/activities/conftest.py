@@ -2,5 +2,6 @@
 
 from tests.activities.bench import bench, inventory_service, journal_path
 from tests.activities.sending import line
+from tests.activities.story import story
 
-__all__ = ["bench", "inventory_service", "journal_path", "line"]  # fixtures
+__all__ = ["bench", "inventory_service", "journal_path", "line", "story"]  # fixtures

@@ -18,6 +18,11 @@ class Wire:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
         self.got = bytearray()
+        self._again: bytes | None = None
+
+    def again(self, request: bytes) -> None:
+        """Let the next `request` be this one, that has been read already."""
+        self._again = request
 
     async def head(self) -> bytes:
         """The next request's head and whatever came with it; of its body no more is read."""
@@ -27,6 +32,9 @@ class Wire:
 
     async def request(self) -> bytes:
         """The next request's bytes, head and body; empty when the caller hung up."""
+        if self._again is not None:
+            again, self._again = self._again, None
+            return again
         start = len(self.got)
         length: int | None = None
         while length is None or len(self.got) - start < length:
