@@ -1,7 +1,7 @@
 """What the client's tests send, over which line, and what is made of the answer."""
 
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -43,12 +43,13 @@ async def client_of(
     deadline_seconds: float = 5.0,
     connections: int = 4,
     clock: Callable[[], datetime] = lambda: NOW,
+    signing_keys: Sequence[str] = (),
     transport: httpx.AsyncBaseTransport | None = None,
 ) -> AsyncIterator[InventoryClient]:
     """A client, closed when the block ends."""
     client = InventoryClient(
         url, "token-a", ca_file=ca_file, deadline_seconds=deadline_seconds, connections=connections, clock=clock,
-        transport=transport,
+        signing_keys=signing_keys, transport=transport,
     )  # fmt: skip
     try:
         yield client

@@ -132,7 +132,7 @@ class Story:
 
 
 @asynccontextmanager
-async def story_on(line: Line, journal_path: Path, folder: Path, **options: float) -> AsyncIterator[Story]:
+async def story_on(line: Line, journal_path: Path, folder: Path, **options: Any) -> AsyncIterator[Story]:
     """A story with a journal that nobody has used."""
     path = folder / "journal.db"
     shutil.copyfile(journal_path, path)
@@ -142,7 +142,7 @@ async def story_on(line: Line, journal_path: Path, folder: Path, **options: floa
     try:
         async with (
             line.peer(story.play) as peer,
-            client_of(peer.url, ca_file=line.ca_file, clock=clock, **options) as client,  # type: ignore[arg-type]
+            client_of(peer.url, ca_file=line.ca_file, clock=clock, **options) as client,
         ):
             story.client = client
             yield story

@@ -1,8 +1,10 @@
 """What a response shows, without any wire: no answer is too odd, and no pause is believed beyond reason."""
 
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +14,9 @@ from activities.inventory_client import LONGEST_PAUSE_SECONDS, classify
 from services.effects.keys import canonical
 from services.effects.records import Seen, Source
 from services.effects.settle import settle
-from tests.activities.sending import COMMITTED, ROW, mark
+from services.effects.signatures import sign
+from tests.activities.sending import COMMITTED, REJECTED, ROW, mark
+from tests.services.effects.halves import make_intent, make_receipt
 
 
 @pytest.mark.parametrize(
@@ -101,3 +105,31 @@ def test_no_response_is_too_odd_to_be_classified(
     pause = answer.retry_after_seconds
     assert pause is None or 0 <= pause <= LONGEST_PAUSE_SECONDS
     settle(ROW, (mark(),), answer)
+
+
+def signed(receipt: dict[str, Any], key: str = "key-1") -> dict[str, Any]:
+    """A receipt as the provider signs it."""
+    return receipt | {"signature": sign(receipt, key)}
+
+
+def test_with_keys_a_receipt_shows_something_only_when_one_of_them_has_signed_it() -> None:
+    """Wherever it stands: as an answer, in a refusal, or as the former generation's; the reason is said."""
+    former = make_receipt(make_intent(name="former")).body
+    refusal: dict[str, Any] = {"type": "/problems/predecessor-committed", "receipt": signed(REJECTED)}
+    answers: list[tuple[int, Callable[[dict[str, Any]], dict[str, Any]], dict[str, Any]]] = [
+        (201, dict, COMMITTED),
+        (409, lambda one: refusal | {"type": "/problems/unknown-sku", "receipt": one}, REJECTED),
+        (409, lambda one: refusal | {"predecessor": one}, former),
+    ]
+    for status, document, receipt in answers:
+        for one, seen, reason in (
+            (signed(receipt), Seen.RECEIPT, ""),
+            (signed(receipt, "key-2"), Seen.RECEIPT, ""),
+            (receipt, Seen.UNKNOWN, "it is not signed"),
+            (signed(receipt, "somebody's"), Seen.UNKNOWN, "not by any key of ours"),
+            (signed(receipt) | {"reason": "changed"}, Seen.UNKNOWN, "not by any key of ours"),
+        ):
+            body = canonical(document(one))
+            answer = classify(status, {}, body, Source.SEND, ("key-2", "key-1"))
+            assert (answer.seen, reason in answer.reason) == (seen, True)
+            assert classify(status, {}, body, Source.SEND).seen is Seen.RECEIPT
