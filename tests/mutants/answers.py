@@ -49,7 +49,7 @@ MUTANTS: Final = (
         after="if seen and seen[-1] in DID_NOTHING else",
         tests=(
             f"{_FOLD_TESTS}::test_nothing_that_comes_before_or_after_takes_an_unknown_back",
-            f"{_MODEL_TESTS}::test_no_sequence_of_attempts_ends_otherwise_than_the_provider_says",
+            f"{_MODEL_TESTS}::test_an_attempt_that_did_nothing_takes_no_earlier_unknown_back",
         ),
         paired="a second delivery that is refused while the first is still under way",
     ),
