@@ -93,7 +93,7 @@ class InventoryClient:
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         deadline_seconds: float = SEND_DEADLINE_SECONDS,
         ca_file: str | None = None,
-        signing_keys: Sequence[str] = (),
+        signing_keys: Sequence[bytes] = (),
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self._clock = clock
@@ -172,7 +172,7 @@ class InventoryClient:
 
 
 def classify(
-    status: int, headers: Mapping[str, str], body: bytes, source: Source, signing_keys: Sequence[str] = ()
+    status: int, headers: Mapping[str, str], body: bytes, source: Source, signing_keys: Sequence[bytes] = ()
 ) -> Answer:
     """What a complete response shows.
 
@@ -234,7 +234,7 @@ def _unknown(source: Source, reason: str) -> Answer:
 
 
 def _from_receipt(
-    body: Any, source: Source, reason: str, signing_keys: Sequence[str], predecessor: Any = None
+    body: Any, source: Source, reason: str, signing_keys: Sequence[bytes], predecessor: Any = None
 ) -> Answer:
     try:
         receipt = _receipt(body, signing_keys)
@@ -244,7 +244,7 @@ def _from_receipt(
     return Answer(seen=Seen.RECEIPT, source=source, reason=reason, receipt=receipt, predecessor=former)
 
 
-def _receipt(body: Any, signing_keys: Sequence[str]) -> Receipt:
+def _receipt(body: Any, signing_keys: Sequence[bytes]) -> Receipt:
     receipt = Receipt(_object(body))
     wrong = wrong_signature(receipt.body, signing_keys) if signing_keys else None
     if wrong is not None:

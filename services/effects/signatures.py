@@ -16,17 +16,17 @@ ALGORITHM = "hmac-sha256"
 MEMBER = "signature"
 
 
-def sign(receipt: Mapping[str, Any], key: str) -> str:
+def sign(receipt: Mapping[str, Any], key: bytes) -> str:
     """The signature of a receipt under a key.
 
     Raises:
         InvalidEffect: the receipt has no canonical JSON.
     """
     signed = {member: value for member, value in receipt.items() if member != MEMBER}
-    return f"{ALGORITHM}:{hmac.new(key.encode(), canonical(signed), hashlib.sha256).hexdigest()}"
+    return f"{ALGORITHM}:{hmac.new(key, canonical(signed), hashlib.sha256).hexdigest()}"
 
 
-def wrong_signature(receipt: Mapping[str, Any], keys: Sequence[str]) -> str | None:
+def wrong_signature(receipt: Mapping[str, Any], keys: Sequence[bytes]) -> str | None:
     """Why a receipt is not to be believed; None when one of the keys has signed it.
 
     Raises:

@@ -43,7 +43,7 @@ async def client_of(
     deadline_seconds: float = 5.0,
     connections: int = 4,
     clock: Callable[[], datetime] = lambda: NOW,
-    signing_keys: Sequence[str] = (),
+    signing_keys: Sequence[bytes] = (),
     transport: httpx.AsyncBaseTransport | None = None,
 ) -> AsyncIterator[InventoryClient]:
     """A client, closed when the block ends."""

@@ -107,7 +107,7 @@ def test_no_response_is_too_odd_to_be_classified(
     settle(ROW, (mark(),), answer)
 
 
-def signed(receipt: dict[str, Any], key: str = "key-1") -> dict[str, Any]:
+def signed(receipt: dict[str, Any], key: bytes = b"key-1") -> dict[str, Any]:
     """A receipt as the provider signs it."""
     return receipt | {"signature": sign(receipt, key)}
 
@@ -124,12 +124,12 @@ def test_with_keys_a_receipt_shows_something_only_when_one_of_them_has_signed_it
     for status, document, receipt in answers:
         for one, seen, reason in (
             (signed(receipt), Seen.RECEIPT, ""),
-            (signed(receipt, "key-2"), Seen.RECEIPT, ""),
+            (signed(receipt, b"key-2"), Seen.RECEIPT, ""),
             (receipt, Seen.UNKNOWN, "it is not signed"),
-            (signed(receipt, "somebody's"), Seen.UNKNOWN, "not by any key of ours"),
+            (signed(receipt, b"somebody's"), Seen.UNKNOWN, "not by any key of ours"),
             (signed(receipt) | {"reason": "changed"}, Seen.UNKNOWN, "not by any key of ours"),
         ):
             body = canonical(document(one))
-            answer = classify(status, {}, body, Source.SEND, ("key-2", "key-1"))
+            answer = classify(status, {}, body, Source.SEND, (b"key-2", b"key-1"))
             assert (answer.seen, reason in answer.reason) == (seen, True)
             assert classify(status, {}, body, Source.SEND).seen is Seen.RECEIPT

@@ -102,9 +102,9 @@ async def test_an_unsigned_receipt_settles_nothing_where_receipts_are_signed(
     line: Line, journal_path: Path, tmp_path: Path
 ) -> None:
     """Unknown, with the reason: it is asked for again, and settles when it comes signed."""
-    signed = COMMITTED | {"signature": sign(COMMITTED, "key-1")}
-    forged = COMMITTED | {"signature": sign(COMMITTED, "key-9")}
-    async with story_on(line, journal_path, tmp_path, signing_keys=("key-2", "key-1")) as story:
+    signed = COMMITTED | {"signature": sign(COMMITTED, b"key-1")}
+    forged = COMMITTED | {"signature": sign(COMMITTED, b"key-9")}
+    async with story_on(line, journal_path, tmp_path, signing_keys=(b"key-2", b"key-1")) as story:
         standing = await story.perform(OK, http(200, forged), http(200, signed))
         assert (story.methods, standing.state) == (["POST", "GET", "GET"], EffectState.COMMITTED)
         (mark,) = story.journal.attempts(INTENT.key)

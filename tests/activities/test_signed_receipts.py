@@ -30,7 +30,7 @@ def signing(tmp_path: Path) -> Iterator[Service]:
         yield service
 
 
-async def _answers(service: Service, *signing_keys: str) -> list[Answer]:
+async def _answers(service: Service, *signing_keys: bytes) -> list[Answer]:
     """A reserve, a tombstone, the look-ups of both, and a rejection, by a reader with these keys."""
     client = InventoryClient(service.url, "token-a", clock=service.clock, signing_keys=signing_keys)
     try:
@@ -45,8 +45,12 @@ async def _answers(service: Service, *signing_keys: str) -> list[Answer]:
         await client.close()
 
 
-@pytest.mark.parametrize("keys", [(), ("key-1",), ("key-2", "key-1")], ids=["none", "its own", "the next and its own"])
-async def test_what_the_inventory_signed_is_believed_whoever_reads_it(signing: Service, keys: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "keys", [(), (b"key-1",), (b"key-2", b"key-1")], ids=["none", "its own", "the next and its own"]
+)
+async def test_what_the_inventory_signed_is_believed_whoever_reads_it(
+    signing: Service, keys: tuple[bytes, ...]
+) -> None:
     """Committed, voided and rejected, heard at once or looked up."""
     reserved, closed, found, tombstone, refused = await _answers(signing, *keys)
     for answer, row, state in (
@@ -63,6 +67,6 @@ async def test_what_the_inventory_signed_is_believed_whoever_reads_it(signing: S
 
 async def test_what_another_key_signed_settles_nothing(signing: Service) -> None:
     """The inventory's older key is no longer this reader's: everything is unknown, and says why."""
-    for answer in await _answers(signing, "key-0"):
+    for answer in await _answers(signing, b"key-0"):
         assert answer.seen is Seen.UNKNOWN
         assert "its signature is not by any key of ours" in answer.reason
