@@ -188,5 +188,6 @@ class Client:
         redo = reserve(self._campaign.new_key("redo", 2), lines, supersedes=(first.key or "",))
         receipt = await self.settle(redo)
         self._campaign.happened[f"redo, {kind}: {receipt['reason'] or receipt['outcome']}"] += 1
-        if receipt["kind"] != "void":  # else nobody has closed the first
-            self._campaign.settled[first.key or ""] = first
+        if receipt["kind"] == "void":  # the redo was given up, so it has closed nothing
+            await self.close(first)
+        self._campaign.settled[first.key or ""] = first

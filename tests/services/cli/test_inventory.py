@@ -5,10 +5,14 @@ import os
 import shlex
 import signal
 import socket
+import sqlite3
 import subprocess
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
+from services.database import migrate
 from tests.services.cli.conftest import COUNTERFOIL, Run, TinyInventory, environment, problem
 
 KEY = "delivery-of-monday-1"
@@ -176,3 +180,38 @@ def test_a_refused_delivery_of_several_says_what_was_done_and_what_was_not(
     assert "closed for good" in done.stderr
     assert "Not sent: B; then run: counterfoil inventory stock --deliver B=2" in done.stderr
     assert len(inventory.headers) == 1
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> str:
+    """A migrated inventory."""
+    url = f"sqlite:///{tmp_path / 'inventory.db'}"
+    migrate("inventory", url)
+    return url
+
+
+def test_an_inventory_that_adds_up_is_0(counterfoil: Run, database: str) -> None:
+    """For people and for programs."""
+    told = counterfoil("inventory", "verify", COUNTERFOIL_INVENTORY_DATABASE_URL=database)
+    assert (told.returncode, told.stdout) == (0, "0 receipts, 0 movements.\nEverything adds up.\n")
+    told = counterfoil("inventory", "verify", "--json", COUNTERFOIL_INVENTORY_DATABASE_URL=database)
+    assert json.loads(told.stdout) == {"adds_up": True, "receipts": 0, "movements": 0, "flaws": [], "found": {}}
+
+
+def test_an_inventory_that_does_not_add_up_is_1_and_says_where(counterfoil: Run, database: str) -> None:
+    """A key that nothing can ever be told of."""
+    with closing(sqlite3.connect(database.removeprefix("sqlite:///"))) as connection, connection:
+        connection.execute("INSERT INTO keys (tenant, key) VALUES ('acme', 'stuck-key-0000001')")
+    told = counterfoil("inventory", "verify", COUNTERFOIL_INVENTORY_DATABASE_URL=database)
+    assert told.returncode == 1
+    assert "stuck-key-0000001" in told.stdout
+    assert "the key is taken and has no receipt" in told.stdout
+    told = counterfoil("inventory", "verify", "--json", COUNTERFOIL_INVENTORY_DATABASE_URL=database)
+    assert (told.returncode, json.loads(told.stdout)["found"]) == (1, {"S8": 1})
+
+
+def test_an_inventory_of_another_schema_is_not_verified(counterfoil: Run, tmp_path: Path) -> None:
+    """Wrong use, with what to run."""
+    told = counterfoil("inventory", "verify", COUNTERFOIL_INVENTORY_DATABASE_URL=f"sqlite:///{tmp_path / 'new.db'}")
+    assert told.returncode == 2
+    assert "counterfoil migrate inventory" in told.stderr
