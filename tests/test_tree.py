@@ -28,6 +28,7 @@ WITHOUT_MIRROR = {
     "services/reconciliation/findings.py": "proven with the checker that finds them",
     "services/reconciliation/ledger.py": "proven with the checker that calls it",
     "services/journal/reads.py": "proven through the store",
+    "services/inventory/rules.py": "each of its queries is tried by the damages of the verification's tests",
     "services/stored.py": "proven with the verifications of the stores, which read through it",
     "workflows/reconciliation.py": "proven with whole stories",
     "benchmarks/__main__.py": "run by tests/benchmarks/test_command.py",
