@@ -8,6 +8,7 @@ What this module guarantees:
 """
 
 import re
+from datetime import timedelta
 from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, SecretStr, ValidationError, ValidationInfo, field_validator
@@ -22,8 +23,14 @@ MARGIN_SECONDS = int(MARGIN.total_seconds())
 # `temporal server start-dev` serves its UI a thousand ports above its own.
 DEFAULT_TEMPORAL_UI_URL = "http://localhost:8233"
 
+# Until then nobody's clock reaches back; beyond it, no date would.
+_LONGEST_RETENTION_SECONDS = 100 * 365 * 24 * 3600
+SHORTEST_SIGNING_KEY = 32
+
 # The tenant is marked by the SKU ORIGIN-<origin>, and a SKU has at most 64 characters.
 _ORIGIN = re.compile(r"[a-z0-9][a-z0-9._-]{0,56}")
+# Printable, and without the comma that stands between two of them.
+_SIGNING_KEY = re.compile(rf"[!-+\--~]{{{SHORTEST_SIGNING_KEY},}}")
 _HTTP_URL = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?(/[A-Za-z0-9._~/-]*)?")
 
 
@@ -50,6 +57,20 @@ def _bearer(value: SecretStr) -> SecretStr:
     return value
 
 
+def _signing_keys(value: SecretStr | None) -> SecretStr | None:
+    if not all(_SIGNING_KEY.fullmatch(key.decode()) for key in split_keys(value)):
+        raise ValueError(
+            f"each key must be at least {SHORTEST_SIGNING_KEY} printable ASCII characters without spaces, and a comma "
+            "between two"
+        )
+    return value
+
+
+def split_keys(value: SecretStr | None) -> tuple[bytes, ...]:
+    """The signing keys of a variable, in their order; none if it is not set."""
+    return () if value is None else tuple(key.strip(" ").encode() for key in value.get_secret_value().split(","))
+
+
 Origin = Annotated[
     str,
     AfterValidator(_origin),
@@ -62,7 +83,28 @@ InventoryDatabaseUrl = Annotated[
     SecretStr, Field(description="the inventory's own database", examples=["sqlite:///var/inventory.db"], min_length=1)
 ]
 InventoryTokens = Annotated[
-    SecretStr, Field(description="the tenants and their tokens", examples=["acme=token-a,globex=token-b"])
+    SecretStr,
+    Field(
+        description="the tenants and their tokens, :read for one that may only read",
+        examples=["acme=token-a,acme:read=token-b,globex=token-c"],
+    ),
+]
+InventorySigningKeys = Annotated[
+    SecretStr | None,
+    AfterValidator(_signing_keys),
+    Field(
+        description="the keys of the receipts' signatures, of which the first one signs",
+        examples=["$(openssl rand -hex 32)"],
+    ),
+]
+InventoryRetentionSeconds = Annotated[
+    int | None,
+    Field(
+        gt=0,
+        le=_LONGEST_RETENTION_SECONDS,
+        description="how long receipts keep their bodies, for ever if it is not set",
+        examples=[365 * 24 * 3600],
+    ),
 ]
 InventoryUrl = Annotated[
     str,
@@ -130,14 +172,27 @@ class InventoryDatabaseSettings(_Settings):
     inventory_database_url: InventoryDatabaseUrl
 
 
-class InventoryTokensSettings(_Settings):
+class InventoryServingSettings(_Settings):
     """What the inventory needs when its database is named on the command line."""
 
     inventory_tokens: InventoryTokens
+    inventory_retention_seconds: InventoryRetentionSeconds = None
+    inventory_signing_keys: InventorySigningKeys = None
+
+    @property
+    def retention(self) -> timedelta | None:
+        """How long receipts keep their bodies; None: for ever."""
+        seconds = self.inventory_retention_seconds
+        return None if seconds is None else timedelta(seconds=seconds)
+
+    @property
+    def signing_keys(self) -> tuple[bytes, ...]:
+        """The keys of the receipts' signatures; the first signs, and without any, receipts are not signed."""
+        return split_keys(self.inventory_signing_keys)
 
 
-class InventorySettings(InventoryDatabaseSettings, InventoryTokensSettings):
-    """What the inventory service needs: its own database and its tenants' tokens."""
+class InventorySettings(InventoryDatabaseSettings, InventoryServingSettings):
+    """What the inventory service needs: its own database, its tenants' tokens, and how it keeps and signs receipts."""
 
 
 class InventoryClientSettings(_Settings):

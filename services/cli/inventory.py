@@ -21,8 +21,8 @@ from services.effects.keys import PROVIDER_KEY
 from services.settings import (
     InventoryClientSettings,
     InventoryDatabaseSettings,
+    InventoryServingSettings,
     InventorySettings,
-    InventoryTokensSettings,
 )
 
 HOST = "127.0.0.1"
@@ -40,38 +40,57 @@ _QUANTITY_LIMIT = 1_000_000_000
     "--database-url",
     help="The inventory's database, without a password.  [default: COUNTERFOIL_INVENTORY_DATABASE_URL]",
 )
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="How the log on stderr is written: a line for each request, for people or as JSON.",
+)
 @click.pass_context
-def inventory(ctx: click.Context, host: str, port: int, database_url: str | None) -> None:
+def inventory(ctx: click.Context, host: str, port: int, database_url: str | None, log_format: str) -> None:
     """Serve the mock inventory; or, with a command, see and deliver stock.
 
-    Serving needs COUNTERFOIL_INVENTORY_TOKENS (acme=token-a,globex=token-b: tenant and token).
+    Serving needs COUNTERFOIL_INVENTORY_TOKENS (acme=token-a,acme:read=token-b: tenant and token, :read for one that may
+    only read). Prometheus reads /metrics. The first Ctrl-C or SIGTERM lets what has begun be answered, the second does
+    not.
 
     Exit codes: 0 ended by Ctrl-C or SIGTERM, 2 wrong use, an address that is taken, or a database to migrate first, 3
-    the database is unreachable.
+    the database is unreachable, 130 or 143 ended at once by a second signal.
     """
     if ctx.invoked_subcommand is None:
-        _serve(host, port, database_url)
+        _serve(host, port, database_url, log_format)
         return
-    for name in ("host", "port", "database_url"):
+    for name in ("host", "port", "database_url", "log_format"):
         if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
             raise click.UsageError(f"--{name.replace('_', '-')} is for serving: leave it out before a command.")
 
 
 @pass_output
-def _serve(output: Output, host: str, port: int, database_url: str | None) -> None:
-    url, tokens = _serving(database_url)
+def _serve(output: Output, host: str, port: int, database_url: str | None, log_format: str) -> None:
+    url, settings = _serving(database_url)
     database = describe(parse_url(url))
     # By name: no other command has to wait for the server's import.
     server: Any = importlib.import_module("services.inventory.serve")
+    tokens: Any = importlib.import_module("services.inventory.tokens")
 
     def ready(address: str) -> None:
         output.note(f"The inventory answers at {address} from {database}. Ctrl-C ends it.")
 
     try:
-        parsed = server.parse_tokens(tokens)
+        parsed = tokens.parse_tokens(settings.inventory_tokens.get_secret_value())
         with contextlib.redirect_stdout(sys.stderr):  # a server's log is not an answer
-            server.serve(host=host, port=port, database_url=url, tokens=parsed, ready=ready)
-    except server.TokensError as error:
+            server.serve(
+                host=host,
+                port=port,
+                database_url=url,
+                tokens=parsed,
+                retention=settings.retention,
+                signing_keys=settings.signing_keys,
+                log_format=log_format,
+                ready=ready if log_format == "text" else None,  # JSON's readers want nothing else
+            )
+    except tokens.TokensError as error:
         raise CommandError(f"COUNTERFOIL_INVENTORY_TOKENS is not usable. {error} Nothing was started.") from error
     except server.AddressError as error:
         raise CommandError(f"{error} Nothing was started.") from error
@@ -79,17 +98,17 @@ def _serve(output: Output, host: str, port: int, database_url: str | None) -> No
     output.result({"served": served}, people="The inventory has ended; what it answered is kept.")
 
 
-def _serving(database_url: str | None) -> tuple[str, str]:
+def _serving(database_url: str | None) -> tuple[str, InventoryServingSettings]:
     if database_url is None:
         settings = InventorySettings.read()
-        return settings.inventory_database_url.get_secret_value(), settings.inventory_tokens.get_secret_value()
+        return settings.inventory_database_url.get_secret_value(), settings
     parsed = parse_url(database_url)
     if parsed.password is not None or "password" in parsed.query:
         raise CommandError(
             "--database-url may not hold a password: everybody on this machine can read a command line. Nothing was "
             "started. Set COUNTERFOIL_INVENTORY_DATABASE_URL instead."
         )
-    return database_url, InventoryTokensSettings.read().inventory_tokens.get_secret_value()
+    return database_url, InventoryServingSettings.read()
 
 
 def _delivery(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> tuple[tuple[str, int], ...]:

@@ -24,12 +24,14 @@ from services.database import DatabaseError, check_schema
 from services.inventory import bodies, contract
 from services.inventory.batches import Batches
 from services.inventory.contract import Answer, KeyedCall, Kind
-from services.inventory.edge import Edge, Tokens, inbound, problem_response, unauthorized
+from services.inventory.edge import Edge, inbound, problem_response
 from services.inventory.feed import DEFAULT_PAGE, MAX_PAGE, FeedQuery, Reader
 from services.inventory.housekeeping import Housekeeping
+from services.inventory.metrics import CONTENT_TYPE, Metrics
 from services.inventory.openapi import openapi
-from services.inventory.problems import Fault, Invalid, Problem, Refused
+from services.inventory.problems import Fault, Invalid, Problem, Refused, unauthorized
 from services.inventory.stock import StockKeeper
+from services.inventory.tokens import Grant, Tokens
 
 # Together fewer than the engine's pool gives out (15), so that no thread ever waits for a connection. SQLite has one
 # writer: one thread makes the queue of writers first come, first served.
@@ -49,23 +51,27 @@ def utc_now() -> datetime:
 
 def create_app(
     engine: sa.Engine,
-    tokens: Mapping[str, str],
+    tokens: Mapping[str, Grant],
     clock: Callable[[], datetime] = utc_now,
     *,
     retention: timedelta | None = None,
     signing_keys: tuple[bytes, ...] = (),
 ) -> Starlette:
-    """The service as an ASGI application; `app.state.housekeeping` is what is to be run beside it, in a thread.
+    """The service as an ASGI application.
+
+    Its state has `housekeeping`, which is to be run beside it again and again, in a thread; `metrics`; and `draining`,
+    which is set once the service ends.
 
     Args:
         engine: its database, from `services.database.open_engine`; the caller disposes of it.
-        tokens: each bearer token and the tenant that it stands for.
+        tokens: each bearer token and what it stands for.
         clock: the service's own clock, which judges Effect-Not-After.
         retention: for how long a receipt keeps its body; None: for ever.
         signing_keys: the first signs every receipt; none: they are not signed.
     """
     keeper = StockKeeper(engine, clock, signing_keys[0] if signing_keys else None)
-    service = _Service(engine, keeper, clock)
+    metrics = Metrics()
+    service = _Service(engine, keeper, clock, metrics)
     app = Starlette(
         routes=[
             Route("/v1/reservations", service.reserve, methods=["POST"]),
@@ -82,21 +88,26 @@ def create_app(
             Route("/v1/ledger/{sku}", service.ledger, methods=["GET"]),
             Route("/livez", service.livez, methods=["GET"]),
             Route("/readyz", service.readyz, methods=["GET"]),
+            Route("/metrics", service.metrics, methods=["GET"]),
             Route("/openapi.json", service.openapi, methods=["GET"]),
         ],
-        middleware=[Middleware(Edge, tokens=Tokens(tokens))],
+        middleware=[Middleware(Edge, tokens=Tokens(tokens), metrics=metrics)],
         exception_handlers={Refused: _refused, HTTPException: _http_exception},
     )
     app.router.redirect_slashes = False  # a redirected POST may arrive as a GET, or twice
     app.state.housekeeping = Housekeeping(engine, keeper, clock, retention).run
+    app.state.metrics = metrics
+    app.state.draining = False
     return app
 
 
 class _Service:
-    def __init__(self, engine: sa.Engine, keeper: StockKeeper, clock: Callable[[], datetime]) -> None:
+    def __init__(self, engine: sa.Engine, keeper: StockKeeper, clock: Callable[[], datetime], metrics: Metrics) -> None:
         self._engine = engine
+        self._metrics = metrics
         self._reader = Reader(engine, clock)
-        self._batches = Batches(keeper.execute, WRITERS[engine.dialect.name], lambda _size: None)
+        self._calls: Batches[contract.Call] = Batches(keeper.execute, WRITERS[engine.dialect.name], metrics.batch)
+        self._receipts = Batches(self._reader.receipts, READERS)
         self._readers = anyio.CapacityLimiter(READERS)
         self._openapi = contract.to_json(openapi()).encode()
 
@@ -161,19 +172,19 @@ class _Service:
             hold_seconds=hold_seconds,
             reference=reference,
         )
-        return _answer(await self._batches.perform(call))
+        return _answer(await self._calls.answer(call.tenant, call))
 
     async def void(self, request: Request) -> Response:
         key = contract.parse_path_key(request.path_params["key"])
         body = inbound(request.scope).body
         if body:
             bodies.parse(body, contract.VoidRequest)
-        return _answer(await self._batches.perform(contract.VoidCall(tenant=_tenant(request), key=key)))
+        tenant = _tenant(request)
+        return _answer(await self._calls.answer(tenant, contract.VoidCall(tenant=tenant, key=key)))
 
     async def receipt(self, request: Request) -> Response:
         key = contract.parse_read_key(request.path_params["key"])
-        tenant = _tenant(request)
-        return _answer(await self._read(lambda: self._reader.receipt(tenant, key)))
+        return _answer(await self._receipts.answer(_tenant(request), key))
 
     async def lookup(self, request: Request) -> Response:
         body = bodies.parse(inbound(request.scope).body, contract.LookupRequest)
@@ -217,13 +228,18 @@ class _Service:
     async def livez(self, _request: Request) -> Response:
         return _json(b'{"status":"live"}')
 
-    async def readyz(self, _request: Request) -> Response:
+    async def readyz(self, request: Request) -> Response:
+        if request.app.state.draining:
+            raise Refused(Problem.OVERLOADED, "The service is ending.")
         try:
             await self._read(lambda: check_schema("inventory", self._engine))
         except DatabaseError:
             detail = "The database cannot be reached, or its schema is not the one this build was written for."
             raise Refused(Problem.OVERLOADED, detail) from None
         return _json(b'{"status":"ready"}')
+
+    async def metrics(self, _request: Request) -> Response:
+        return Response(self._metrics.text(), headers={"Content-Type": CONTENT_TYPE})
 
     async def openapi(self, _request: Request) -> Response:
         return _json(self._openapi)

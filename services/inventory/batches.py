@@ -1,55 +1,60 @@
-"""Calls that come while a tenant's last batch is being committed are its next batch.
+"""Requests that come while a tenant's last batch is under way are its next batch: one transaction for all of them.
 
-Nobody waits for company: a call that finds its tenant idle goes at once, alone. A tenant's batches follow each other,
-so its calls never wait for each other's locks; other tenants' batches run beside it.
+Nobody waits for company: a request that finds its tenant idle goes at once, alone. A tenant's batches follow each
+other, so its calls never wait for each other's locks; other tenants' batches run beside it.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
+from typing import Generic, TypeVar
 
 import anyio
 import anyio.to_thread
 
-from services.inventory.contract import Answer, Call
+from services.inventory.contract import Answer
 from services.inventory.loading import NotTogether
 from services.inventory.problems import Refused
 
 # Enough that a commit is worth it; a batch of them is a few milliseconds of work.
 MAX_BATCH = 64
 
-Execute = Callable[[str, Sequence[Call]], list[Answer | Refused]]
-_Waiting = deque[tuple[Call, "asyncio.Future[Answer]"]]
+Asked = TypeVar("Asked")
 
 
-class Batches:
-    """The queues of all tenants.
+class Batches(Generic[Asked]):
+    """The queues of all tenants, of one kind of request.
 
     Args:
-        execute: executes one tenant's calls together; it blocks, and runs in a thread.
+        execute: answers one tenant's requests together, in their order; it blocks, and runs in a thread.
         threads: how many batches may be executed at once.
         told: called with the size of every batch that was executed.
     """
 
-    def __init__(self, execute: Execute, threads: int, told: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        execute: Callable[[str, Sequence[Asked]], list[Answer | Refused]],
+        threads: int,
+        told: Callable[[int], None] = lambda _size: None,
+    ) -> None:
         self._execute = execute
         self._limiter = anyio.CapacityLimiter(threads)
         self._told = told
-        self._waiting: dict[str, _Waiting] = {}
+        self._waiting: dict[str, deque[tuple[Asked, asyncio.Future[Answer]]]] = {}
         self._running: set[asyncio.Task[None]] = set()
 
-    async def perform(self, call: Call) -> Answer:
-        """Execute a call, in its turn.
+    async def answer(self, tenant: str, asked: Asked) -> Answer:
+        """Answer a request, in its turn.
 
         Raises:
-            Refused: nothing was executed by this delivery, and nothing stored.
+            Refused: it was refused, and nothing was stored for it.
         """
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        waiting = self._waiting.get(call.tenant)
+        waiting = self._waiting.get(tenant)
         if waiting is None:
-            waiting = self._waiting[call.tenant] = deque()
-            self._begin(self._work_off(call.tenant, waiting))
-        waiting.append((call, answer))
+            waiting = self._waiting[tenant] = deque()
+            self._begin(self._work_off(tenant, waiting))
+        waiting.append((asked, answer))
         return await answer
 
     def _begin(self, work: Coroutine[None, None, None]) -> None:
@@ -57,16 +62,16 @@ class Batches:
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
-    async def _work_off(self, tenant: str, waiting: _Waiting) -> None:
+    async def _work_off(self, tenant: str, waiting: "deque[tuple[Asked, asyncio.Future[Answer]]]") -> None:
         while waiting:
             batch = [waiting.popleft() for _ in range(min(len(waiting), MAX_BATCH))]
             await self._together(tenant, batch)
         del self._waiting[tenant]
 
-    async def _together(self, tenant: str, batch: Sequence[tuple[Call, "asyncio.Future[Answer]"]]) -> None:
-        calls = [call for call, _ in batch]
+    async def _together(self, tenant: str, batch: "Sequence[tuple[Asked, asyncio.Future[Answer]]]") -> None:
+        asked = [one for one, _ in batch]
         try:
-            answers = await anyio.to_thread.run_sync(lambda: self._execute(tenant, calls), limiter=self._limiter)
+            answers = await anyio.to_thread.run_sync(lambda: self._execute(tenant, asked), limiter=self._limiter)
         except Exception as error:  # noqa: BLE001 - it is the answer of all who wait
             for one in batch:
                 if isinstance(error, NotTogether) and len(batch) > 1:

@@ -20,7 +20,9 @@ MAX_DIGITS = 20
 _MAX_FAULTS = 20
 _MAX_POINTER = 200
 
-_MARK = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
+# A string that does not end goes to the end of the text: were it no match, the search would begin again at each quote
+# in it, and 64 KiB of them would take minutes.
+_MARK = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+\\?(?:"|\Z)|[\[\]{}]', re.DOTALL)
 
 Model = TypeVar("Model", bound=pydantic.BaseModel)
 

@@ -11,7 +11,7 @@ has a number yet: sequences are handed out when it is known how many are needed.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import assert_never
+from typing import Any, assert_never
 
 from services.inventory.contract import (
     Call,
@@ -75,6 +75,10 @@ class Movement:
     available: int = 0
     held: int = 0
     consumed: int = 0
+
+    def columns(self) -> dict[str, Any]:
+        """What the ledger's row says of it."""
+        return {name: getattr(self, name) for name in self.__slots__}
 
 
 @dataclass(slots=True, kw_only=True)

@@ -211,7 +211,10 @@ class Receipt:
 
     def document(self) -> dict[str, Any]:
         """The receipt as JSON members, in this order for good."""
-        return dataclasses.asdict(self)
+        # `dataclasses.asdict` copies all that is inside, at ten times the time.
+        members = {name: getattr(self, name) for name in self.__slots__}
+        members["lines"] = [{name: getattr(line, name) for name in line.__slots__} for line in self.lines]
+        return members
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

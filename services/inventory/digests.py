@@ -10,11 +10,10 @@ import hashlib
 from collections.abc import Iterable
 from typing import Any
 
-import rfc8785
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 
-from services.inventory.tables import DIGESTS
+from services.inventory import statements
+from services.inventory.contract import to_json
 
 _MODULUS = 2**256
 # Digits of a range, of one within it, and so on: 256 ranges of 256.
@@ -28,7 +27,8 @@ def place(key: str) -> str:
 
 def item(key: str, outcome: str, receipt_id: str) -> int:
     """What one receipt adds to its ranges' digests."""
-    return int.from_bytes(hashlib.sha256(rfc8785.dumps(["cf-rd1", key, outcome, receipt_id])).digest())
+    # Nothing in it has to be escaped, so that our JSON of it is its RFC 8785 form.
+    return int.from_bytes(hashlib.sha256(to_json(["cf-rd1", key, outcome, receipt_id]).encode()).digest())
 
 
 def total(items: Iterable[int]) -> int:
@@ -48,14 +48,8 @@ def add(connection: sa.Connection, tenant: str, receipts: Iterable[tuple[str, st
         own = place(key)
         for parent, prefix in (("", own[: DEPTHS[0]]), (own[: DEPTHS[0]], own)):
             changes.setdefault((parent, prefix), []).append(item(key, outcome, receipt_id))
-    before = {
-        (row.parent, row.prefix): row
-        for row in connection.execute(
-            sa.select(DIGESTS.c.parent, DIGESTS.c.prefix, DIGESTS.c.count.label("number"), DIGESTS.c.digest).where(
-                DIGESTS.c.tenant == tenant, sa.tuple_(DIGESTS.c.parent, DIGESTS.c.prefix).in_(sorted(changes))
-            )
-        )
-    }
+    parameters = {"of_tenant": tenant, "of": sorted(changes)}
+    before = {(row.parent, row.prefix): row for row in connection.execute(statements.DIGESTS_READ, parameters)}
     rows: list[dict[str, Any]] = []
     for (parent, prefix), items in sorted(changes.items()):
         known = before.get((parent, prefix))
@@ -68,12 +62,4 @@ def add(connection: sa.Connection, tenant: str, receipts: Iterable[tuple[str, st
                 "digest": to_hex(total([*items, int(known.digest, 16) if known else 0])),
             }
         )
-    dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
-    upsert = dialect.insert(DIGESTS)
-    connection.execute(
-        upsert.on_conflict_do_update(
-            index_elements=[DIGESTS.c.tenant, DIGESTS.c.parent, DIGESTS.c.prefix],
-            set_={"count": upsert.excluded.count, "digest": upsert.excluded.digest},
-        ).returning(sa.literal_column("1")),
-        rows,
-    ).all()
+    connection.execute(statements.DIGESTS_PUT[connection.dialect.name], rows).all()

@@ -11,18 +11,18 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
 
 from services.database import DatabaseUnreachable, reading
-from services.inventory import receipts
+from services.inventory import receipts, statements
 from services.inventory.books import Stored, key_expired
 from services.inventory.contract import Answer, Outcome, ReservationState, is_reservation_id, is_sku, rfc3339, to_json
 from services.inventory.digests import DEPTHS, item, to_hex, total
 from services.inventory.problems import Problem, Refused, document, no_reservation, overloaded
 from services.inventory.tables import (
-    COUNTERS,
     DIGESTS,
     MOVEMENTS,
     RECEIPT_LINES,
@@ -154,33 +154,30 @@ class Reader:
         self._engine = engine
         self._clock = clock
 
-    def receipt(self, tenant: str, key: str) -> Answer:
-        """The receipt of a key.
-
-        Raises:
-            Refused: no receipt is committed at the watermark that the problem names, or retention has taken it.
-        """
-        observed_at = self._clock()  # before the look, so that the absence is not older than it says
-        with self._reading() as connection:
-            watermark = _watermark(connection, tenant)
-            known = receipts.find(connection, tenant, key)
-        if known is None:
-            raise Refused(
+    def receipts(self, tenant: str, keys: Sequence[str]) -> list[Answer | Refused]:
+        """The receipt of each key; or that none is committed at the watermark, or that retention has taken it."""
+        observed_at, watermark, known = self._find(tenant, keys)
+        return [
+            Refused(
                 Problem.RECEIPT_NOT_FOUND,
                 "No receipt is committed under this key. A request may still be on its way: void the key to be sure.",
                 observed_at=rfc3339(observed_at),
                 watermark=watermark,
             )
-        if known.receipt is None:
-            raise key_expired(known)
-        return Answer(http_status=200, body=known.receipt.encode(), outcome=known.outcome, replayed=False)
+            if key not in known
+            else _read(known[key])
+            for key in keys
+        ]
+
+    def _find(self, tenant: str, keys: Sequence[str]) -> tuple[datetime, int, dict[str, Stored]]:
+        observed_at = self._clock()  # before the look, so that an absence is not older than it says
+        with self._reading() as connection:
+            watermark = _watermark(connection, tenant)
+            return observed_at, watermark, receipts.find_all(connection, tenant, keys)
 
     def lookup(self, tenant: str, keys: Sequence[str]) -> bytes:
         """The receipt of each key; null: none is committed at the watermark; or the problem of a GET of an old one."""
-        observed_at = self._clock()
-        with self._reading() as connection:
-            watermark = _watermark(connection, tenant)
-            known = receipts.find_all(connection, tenant, keys)
+        observed_at, watermark, known = self._find(tenant, keys)
         found = ",".join(f"{to_json(key)}:{_found(known.get(key))}" for key in dict.fromkeys(keys))
         return f'{{"receipts":{{{found}}},"observed_at":"{rfc3339(observed_at)}","watermark":{watermark}}}'.encode()
 
@@ -348,8 +345,13 @@ class Reader:
 
 def _watermark(connection: sa.Connection, tenant: str) -> int:
     """The last committed sequence. Read first: what it covers is visible to every later statement."""
-    query = sa.select(COUNTERS.c.last_sequence).where(COUNTERS.c.tenant == tenant)
-    return connection.execute(query).scalar_one_or_none() or 0
+    return connection.execute(statements.WATERMARK, {"of_tenant": tenant}).scalar_one_or_none() or 0
+
+
+def _read(known: Stored) -> Answer | Refused:
+    if known.receipt is None:
+        return key_expired(known)
+    return Answer(http_status=200, body=known.receipt.encode(), outcome=known.outcome, replayed=False)
 
 
 def _found(known: Stored | None) -> str:

@@ -9,9 +9,8 @@
 from collections.abc import Iterable, Sequence
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 
-from services.inventory import receipts
+from services.inventory import receipts, statements
 from services.inventory.books import Balance, Books, Judgement, Reserved, Stored
 from services.inventory.contract import (
     Call,
@@ -24,44 +23,9 @@ from services.inventory.contract import (
     newest_first,
 )
 from services.inventory.problems import Refused
-from services.inventory.tables import KEYS, RECEIPTS, RESERVATION_LINES, RESERVATIONS, STOCK
 
 # Holds that are ended in one transaction.
 MAX_EXPIRIES = 100
-
-_RESERVATIONS = (
-    sa.select(
-        RESERVATIONS.c.reservation_id,
-        RESERVATIONS.c.state,
-        RESERVATIONS.c.expires_at,
-        RECEIPTS.c.key,
-        RECEIPTS.c.reference,
-    )
-    .join(
-        RECEIPTS,
-        sa.and_(RECEIPTS.c.tenant == RESERVATIONS.c.tenant, RECEIPTS.c.sequence == RESERVATIONS.c.reserved_by),
-    )
-    .where(
-        RESERVATIONS.c.tenant == sa.bindparam("tenant"),
-        RESERVATIONS.c.reservation_id.in_(sa.bindparam("ids", expanding=True)),
-    )
-    .order_by(RESERVATIONS.c.reservation_id)
-    .with_for_update(of=RESERVATIONS)
-)
-_LINES = (
-    sa.select(RESERVATION_LINES.c.reservation_id, RESERVATION_LINES.c.sku, RESERVATION_LINES.c.quantity)
-    .where(
-        RESERVATION_LINES.c.tenant == sa.bindparam("tenant"),
-        RESERVATION_LINES.c.reservation_id.in_(sa.bindparam("ids", expanding=True)),
-    )
-    .order_by(RESERVATION_LINES.c.reservation_id, RESERVATION_LINES.c.sku)
-)
-_STOCK = (
-    sa.select(STOCK)
-    .where(STOCK.c.tenant == sa.bindparam("tenant"), STOCK.c.sku.in_(sa.bindparam("skus", expanding=True)))
-    .order_by(STOCK.c.sku)
-    .with_for_update()
-)
 
 
 class NotTogether(Exception):
@@ -161,10 +125,10 @@ class Loading:
     def _lock_reservations(self, ids: set[str], *, due_wanted: bool) -> None:
         if not ids:
             return
-        parameters = {"tenant": self._tenant, "ids": sorted(ids)}
-        rows = self._connection.execute(_RESERVATIONS, parameters).all()
+        parameters = {"of_tenant": self._tenant, "of_ids": sorted(ids)}
+        rows = self._connection.execute(statements.RESERVATIONS_LOCKED, parameters).all()
         quantities: dict[str, dict[str, int]] = {row.reservation_id: {} for row in rows}
-        for line in self._connection.execute(_LINES, parameters):
+        for line in self._connection.execute(statements.LINES_RESERVED, parameters):
             quantities[line.reservation_id][line.sku] = line.quantity
         held = [row for row in rows if row.state == ReservationState.HELD]
         now = receipts.database_time(self._connection, self._clock) if held else None
@@ -185,7 +149,8 @@ class Loading:
 
     def _lock_stock(self, skus: set[str], executing: Iterable[KeyedCall]) -> None:
         if skus:
-            for row in self._connection.execute(_STOCK, {"tenant": self._tenant, "skus": sorted(skus)}):
+            wanted = {"of_tenant": self._tenant, "of_skus": sorted(skus)}
+            for row in self._connection.execute(statements.STOCK_LOCKED, wanted):
                 self.books.stock[row.sku] = Balance(
                     sku=row.sku,
                     received=row.received,
@@ -213,22 +178,13 @@ class Loading:
         ]
         if not short:
             return
-        query = (
-            sa.select(RESERVATIONS.c.reservation_id)
-            .where(
-                RESERVATIONS.c.tenant == self._tenant,
-                RESERVATIONS.c.state == ReservationState.HELD.value,
-                RESERVATIONS.c.expires_at <= receipts.database_time(self._connection, self._clock),
-                sa.exists().where(
-                    RESERVATION_LINES.c.tenant == RESERVATIONS.c.tenant,
-                    RESERVATION_LINES.c.reservation_id == RESERVATIONS.c.reservation_id,
-                    RESERVATION_LINES.c.sku.in_(short),
-                ),
-            )
-            .order_by(RESERVATIONS.c.reservation_id)
-            .limit(MAX_EXPIRIES)
-        )
-        due = list(self._connection.execute(query).scalars())
+        parameters = {
+            "of_tenant": self._tenant,
+            "of_skus": short,
+            "of_now": receipts.database_time(self._connection, self._clock),
+            "of_limit": MAX_EXPIRIES,
+        }
+        due = list(self._connection.execute(statements.HOLDS_DUE, parameters).scalars())
         if due:
             raise Due(due)
 
@@ -253,6 +209,5 @@ class Loading:
 
 def insert_keys(connection: sa.Connection, tenant: str, keys: Sequence[str]) -> set[str]:
     """Insert those of these keys that are not taken, in this order; which they were."""
-    dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
-    statement = dialect.insert(KEYS).on_conflict_do_nothing().returning(KEYS.c.key)
-    return set(connection.execute(statement, [{"tenant": tenant, "key": key} for key in keys]).scalars())
+    rows = [{"tenant": tenant, "key": key} for key in keys]
+    return set(connection.execute(statements.KEYS_TAKEN[connection.dialect.name], rows).scalars())

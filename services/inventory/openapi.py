@@ -6,6 +6,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from services.inventory import contract, feed
+from services.inventory.metrics import CONTENT_TYPE
 from services.inventory.problems import RETRIABLE, STATUS, Problem
 
 _REF = "#/components/schemas/{model}"
@@ -16,6 +17,7 @@ _PRIVATE = (*_ANY, Problem.UNAUTHORIZED, Problem.PAYLOAD_TOO_LARGE)
 _STORED = (Problem.PREDECESSOR_COMMITTED, Problem.KEY_VOIDED)
 _KEYED = (
     *_PRIVATE,
+    Problem.FORBIDDEN,
     Problem.IDEMPOTENCY_KEY_MISSING,
     Problem.IDEMPOTENCY_KEY_INVALID,
     Problem.VALIDATION_FAILED,
@@ -87,7 +89,7 @@ def _paths() -> dict[str, Any]:
                 **_operation(
                     "void",
                     "Receipt",
-                    (*_READ, *bad_key, *invalid, Problem.REQUEST_IN_PROGRESS, Problem.KEY_EXPIRED),
+                    (*_READ, *bad_key, *invalid, Problem.FORBIDDEN, Problem.REQUEST_IN_PROGRESS, Problem.KEY_EXPIRED),
                     [key],
                 ),
                 "requestBody": {"required": False, "content": _content("application/json", "VoidRequest")},
@@ -99,6 +101,7 @@ def _paths() -> dict[str, Any]:
         },
         "/livez": {"get": _public("livez", "Status", _ANY)},
         "/readyz": {"get": _public("readyz", "Status", (*_ANY, Problem.OVERLOADED))},
+        "/metrics": {"get": _metrics()},
         "/openapi.json": {"get": _public("openapi", None, _ANY)},
     }
 
@@ -119,6 +122,13 @@ def _keyed(
 
 def _public(name: str, schema: str | None, problems: Iterable[Problem]) -> dict[str, Any]:
     return {**_operation(name, schema, (*problems, Problem.PAYLOAD_TOO_LARGE)), "security": []}
+
+
+def _metrics() -> dict[str, Any]:
+    described = _public("metrics", None, _ANY)
+    content = {CONTENT_TYPE: {"schema": {"type": "string"}}}
+    described["responses"]["200"] = _response("Prometheus text format 0.0.4.", content)
+    return described
 
 
 def _operation(

@@ -23,6 +23,7 @@ class Problem(StrEnum):
     IDEMPOTENCY_KEY_MISSING = "idempotency-key-missing"
     IDEMPOTENCY_KEY_INVALID = "idempotency-key-invalid"
     UNAUTHORIZED = "unauthorized"
+    FORBIDDEN = "forbidden"
     RECEIPT_NOT_FOUND = "receipt-not-found"
     RESERVATION_NOT_FOUND = "reservation-not-found"
     SKU_NOT_FOUND = "sku-not-found"
@@ -48,6 +49,7 @@ STATUS: Mapping[Problem, int] = {
     Problem.IDEMPOTENCY_KEY_MISSING: 400,
     Problem.IDEMPOTENCY_KEY_INVALID: 400,
     Problem.UNAUTHORIZED: 401,
+    Problem.FORBIDDEN: 403,
     Problem.RECEIPT_NOT_FOUND: 404,
     Problem.RESERVATION_NOT_FOUND: 404,
     Problem.SKU_NOT_FOUND: 404,
@@ -123,3 +125,13 @@ def overloaded() -> Refused:
 def no_reservation() -> Refused:
     """There is no such reservation, or it is another tenant's."""
     return Refused(Problem.RESERVATION_NOT_FOUND, "There is no such reservation. Nothing was executed.")
+
+
+def unauthorized() -> Refused:
+    """No token, or none that is known: which of them is nobody's business."""
+    return Refused(Problem.UNAUTHORIZED, "This needs a bearer token that the service knows. Nothing was executed.")
+
+
+def forbidden() -> Refused:
+    """A token that may only read."""
+    return Refused(Problem.FORBIDDEN, "This token may read and no more. Nothing was executed.")

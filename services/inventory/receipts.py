@@ -14,9 +14,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.sql.dml import ReturningInsert
 
-from services.inventory import digests
+from services.inventory import digests, statements
 from services.inventory.books import Entry, Known, Stored
 from services.inventory.contract import (
     FINGERPRINT_VERSION,
@@ -30,31 +30,10 @@ from services.inventory.contract import (
     to_json,
 )
 from services.inventory.problems import STATUS, Problem, document
-from services.inventory.tables import COUNTERS, RECEIPT_LINES, RECEIPTS
 
 Clock = Callable[[], datetime]
 
 _SUCCESS = {Kind.RESERVE: 201, Kind.DELIVER: 201, Kind.CONFIRM: 200, Kind.RELEASE: 200, Kind.EXPIRY: 200}
-_STORED = sa.select(
-    *(
-        RECEIPTS.c[name]
-        for name in (
-            "key",
-            "kind",
-            "outcome",
-            "fingerprint",
-            "http_status",
-            "sequence",
-            "reservation_id",
-            "receipt",
-            "problem",
-        )
-    )
-)
-_FIND_ONE = _STORED.where(RECEIPTS.c.tenant == sa.bindparam("tenant"), RECEIPTS.c.key == sa.bindparam("key"))
-_FIND = _STORED.where(
-    RECEIPTS.c.tenant == sa.bindparam("tenant"), RECEIPTS.c.key.in_(sa.bindparam("keys", expanding=True))
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,18 +52,8 @@ def take_numbers(connection: sa.Connection, tenant: str, clock: Clock, *, receip
     every lower one has committed or has been given back by a rollback: no feed ever has a gap that fills up later.
     It is taken last, so that the tenant's other writers wait for as little as possible.
     """
-    dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
-    upsert = dialect.insert(COUNTERS)
-    now: sa.ColumnElement[Any] = sa.null() if connection.dialect.name == "sqlite" else sa.func.clock_timestamp()
-    statement = upsert.on_conflict_do_update(
-        index_elements=[COUNTERS.c.tenant],
-        set_={
-            "last_sequence": COUNTERS.c.last_sequence + upsert.excluded.last_sequence,
-            "last_reservation": COUNTERS.c.last_reservation + upsert.excluded.last_reservation,
-        },
-    ).returning(COUNTERS.c.last_sequence, COUNTERS.c.last_reservation, now.label("now"))
     row = connection.execute(
-        statement,
+        statements.NUMBERS_TAKEN[connection.dialect.name],
         {"tenant": tenant, "last_sequence": receipts, "last_reservation": reservations, "expired_through": 0},
     ).one()
     return Numbers(
@@ -98,13 +67,13 @@ def database_time(connection: sa.Connection, clock: Clock) -> datetime:
     """The database's clock, which ends holds and dates receipts; SQLite has none but this process's."""
     if connection.dialect.name == "sqlite":
         return clock()
-    now: datetime = connection.execute(sa.select(sa.func.clock_timestamp())).scalar_one()
+    now: datetime = connection.execute(statements.DATABASE_TIME).scalar_one()
     return now
 
 
 def find(connection: sa.Connection, tenant: str, key: str) -> Stored | None:
     """What a key came to, if the tenant has used it."""
-    row = connection.execute(_FIND_ONE, {"tenant": tenant, "key": key}).one_or_none()
+    row = connection.execute(statements.STORED_ONE, {"of_tenant": tenant, "of_key": key}).one_or_none()
     return None if row is None else _stored(row)
 
 
@@ -116,10 +85,11 @@ def find_all(connection: sa.Connection, tenant: str, keys: Iterable[str]) -> dic
     if len(wanted) == 1:
         one = find(connection, tenant, wanted[0])
         return {} if one is None else {one.key: one}
-    return {row.key: _stored(row) for row in connection.execute(_FIND, {"tenant": tenant, "keys": wanted})}
+    rows = connection.execute(statements.STORED_MANY, {"of_tenant": tenant, "of_keys": wanted})
+    return {row.key: _stored(row) for row in rows}
 
 
-def _stored(row: sa.Row[Any]) -> Stored:
+def _stored(row: sa.Row[*tuple[Any, ...]]) -> Stored:
     return Stored(
         key=row.key,
         kind=Kind(row.kind),
@@ -142,14 +112,13 @@ class Answers:
 
     def add(self, entry: Entry, receipt: Receipt) -> tuple[str, str | None]:
         """Take a numbered receipt; its text and, for a rejection or a tombstone, the text of its problem document."""
-        text, problem = to_json(receipt.document()), None
+        members = receipt.document()
+        text, problem = to_json(members), None
         if entry.outcome is not Outcome.COMMITTED:
             name = Problem.KEY_VOIDED if entry.kind is Kind.VOID else Problem(entry.reason or "")
-            members: dict[str, Any] = {}
             former = None if entry.predecessor is None else self._document(entry.predecessor)
-            if former is not None:
-                members["predecessor"] = former
-            problem = to_json(document(name, entry.detail, **members, receipt=receipt.document()))
+            more = {} if former is None else {"predecessor": former}
+            problem = to_json(document(name, entry.detail, **more, receipt=members))
         self._made[entry.key] = (receipt, text, problem)
         return text, problem
 
@@ -199,7 +168,7 @@ def write(
             receipt = sign(receipt, signing_key)
         text, problem = answers.add(entry, receipt)
         rows.append(_row(tenant, entry, receipt, numbers.now) | _texts(text, problem))
-    insert_all(connection, RECEIPTS, rows)
+    insert_all(connection, statements.RECEIPTS_WRITTEN, rows)
     lines = [
         {
             "tenant": tenant,
@@ -211,7 +180,7 @@ def write(
         for receipt in answers.receipts()
         for line in receipt.lines
     ]
-    insert_all(connection, RECEIPT_LINES, lines)
+    insert_all(connection, statements.RECEIPT_LINES_WRITTEN, lines)
     digests.add(connection, tenant, [(one.key, one.outcome.value, one.receipt_id) for one in answers.receipts()])
     return answers
 
@@ -278,11 +247,7 @@ def _status(entry: Entry) -> int:
     return _SUCCESS[entry.kind] if entry.outcome is Outcome.COMMITTED else STATUS[Problem(entry.reason or "")]
 
 
-def insert_all(connection: sa.Connection, table: sa.Table, rows: Sequence[dict[str, Any]]) -> None:
-    """Insert rows in as few statements as there can be.
-
-    With RETURNING it is one statement of many rows; without it psycopg makes a pipeline, after which PostgreSQL 18
-    does not end a transaction whose process is frozen.
-    """
+def insert_all(connection: sa.Connection, statement: ReturningInsert[Any], rows: Sequence[dict[str, Any]]) -> None:
+    """Insert rows, if there are any, by one of `statements`."""
     if rows:
-        connection.execute(table.insert().returning(sa.literal_column("1")), list(rows)).all()
+        connection.execute(statement, rows).all()

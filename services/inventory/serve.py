@@ -1,74 +1,56 @@
-"""The inventory as a process: its tokens, its socket, and a clean end on SIGTERM or SIGINT."""
+"""The inventory as a process: its socket, its log, its chores, and a clean end on SIGTERM or SIGINT.
 
+The end: no connection is taken any more, idle ones are closed, /readyz says 503, and what has begun is answered, with
+Connection: close, for up to 10 seconds. Then, or at a second signal, the process ends with whatever is under way: a
+commit is whole or not at all, and its key's receipt tells.
+"""
+
+import asyncio
 import contextlib
 import logging
-import re
+import os
 import signal
 import socket
-import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import FrameType
 
-import h11
+import anyio.to_thread
 import uvicorn
-from starlette.types import ASGIApp
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from starlette.applications import Starlette
 
-from services.database import check_durable, check_schema, open_engine
+from services.background import again_and_again
+from services.database import check_durable, check_schema, describe, open_engine
+from services.inventory import logs
 from services.inventory.app import create_app, utc_now
-from services.inventory.edge import new_request_id, problem_response, standard_headers
-from services.inventory.problems import Fault, Invalid
+from services.inventory.logs import LogFormat
+from services.inventory.protocol import Protocol
+from services.inventory.tokens import Grant
 
 # Longer than callers keep an idle connection (httpx: 5 s), so that none of them sends into a closing one.
 KEEP_ALIVE_SECONDS = 30
 # Longer than the slowest honest commit: what has begun is answered before the process ends.
 SHUTDOWN_SECONDS = 10
-
-_LOG = logging.getLogger(__name__)
-_TENANT = re.compile("[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_BEARER = re.compile("[A-Za-z0-9._~+/-]+=*")
-
-
-class TokensError(ValueError):
-    """The tokens cannot be read: the message says which entry and why, and repeats no token."""
+# How long after its time something that is due may be noticed, when nobody asks for it.
+HOUSEKEEPING_SECONDS = 1.0
 
 
 class AddressError(OSError):
     """The address cannot be listened on."""
 
 
-def parse_tokens(text: str) -> dict[str, str]:
-    """Read `TENANT=TOKEN,TENANT=TOKEN`: each token and its tenant. A tenant may have several tokens.
-
-    Raises:
-        TokensError: empty, malformed, or one token for two entries.
-    """
-    tokens: dict[str, str] = {}
-    for number, entry in enumerate(text.split(","), start=1):
-        tenant, _, token = entry.strip().partition("=")
-        if not _TENANT.fullmatch(tenant) or not _BEARER.fullmatch(token):
-            raise TokensError(
-                f"Entry {number} of the tokens is not TENANT=TOKEN. A tenant is letters, digits and . _ - "
-                "and a token is not empty and has no spaces. Write acme=TOKEN,globex=TOKEN."
-            )
-        if token in tokens:
-            raise TokensError(
-                f"Entry {number} of the tokens repeats an earlier entry's token, and a token stands for one tenant. "
-                "Give each entry a token of its own."
-            )
-        tokens[token] = tenant
-    return tokens
-
-
 def serve(
     host: str,
     port: int,
     database_url: str,
-    tokens: Mapping[str, str],
+    tokens: Mapping[str, Grant],
     *,
     clock: Callable[[], datetime] = utc_now,
+    retention: timedelta | None = None,
+    signing_keys: tuple[bytes, ...] = (),
+    log_format: LogFormat = "text",
     ready: Callable[[str], None] | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT; what has begun is answered first.
@@ -77,9 +59,12 @@ def serve(
         host: the address to listen on.
         port: the port, or 0 for any free one.
         database_url: the inventory's database, migrated.
-        tokens: each bearer token and its tenant, as `parse_tokens` gives them.
+        tokens: each bearer token and what it stands for, as `parse_tokens` gives them.
         clock: the service's own clock.
-        ready: called with the service's URL once it takes requests; without it, the URL goes to stderr.
+        retention: how long receipts keep their bodies; for ever without it.
+        signing_keys: the first signs receipts; without any, they are not signed.
+        log_format: how the log on stderr is written.
+        ready: called with the service's URL once it takes requests; without it, the log says the URL.
 
     Raises:
         DatabaseError: the database cannot be used, may lose commits, or its schema is not this build's.
@@ -89,8 +74,13 @@ def serve(
     try:
         check_durable(engine)
         check_schema("inventory", engine)
-        with contextlib.closing(bind(host, port)) as listener, _signals_are_no_errors():
-            server = Server(create_app(engine, tokens, clock), url_of(listener), ready or _say)
+        with contextlib.closing(bind(host, port)) as listener, logs.to_stderr(log_format), _signals_are_no_errors():
+
+            def say(url: str) -> None:
+                logs.event("started", {"url": url, "database": describe(engine.url), "pid": os.getpid()})
+
+            app = create_app(engine, tokens, clock, retention=retention, signing_keys=signing_keys)
+            server = Server(app, url_of(listener), ready or say, housekeeping=app.state.housekeeping)
             server.run(sockets=[listener])
     finally:
         engine.dispose()
@@ -125,28 +115,23 @@ def url_of(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if listener.family == socket.AF_INET6 else f"http://{host}:{port}"
 
 
-class Protocol(H11Protocol):
-    """HTTP/1.1 that answers a request it cannot read in a problem document, like everything else."""
-
-    def send_400_response(self, msg: str) -> None:
-        """Refuse what is not HTTP, or has headers beyond 16 KiB: no application ever sees it."""
-        _LOG.info("%s", msg)
-        fault = Fault(at="", message="It is not an HTTP request that can be read, or its headers are too large.")
-        headers = {**standard_headers(new_request_id()), "Connection": "close"}
-        response = problem_response(Invalid([fault]), headers)
-        for event in (
-            h11.Response(status_code=response.status_code, headers=response.raw_headers, reason=b"Bad Request"),
-            h11.Data(data=bytes(response.body)),
-            h11.EndOfMessage(),
-        ):
-            self.transport.write(self.conn.send(event) or b"")
-        self.transport.close()
-
-
 class Server(uvicorn.Server):
-    """A uvicorn server that says when it takes requests."""
+    """A uvicorn server that says when it takes requests, does chores beside them, and ends as described above.
 
-    def __init__(self, app: ASGIApp, url: str, ready: Callable[[str], None]) -> None:
+    Args:
+        app: what is served; its state has `draining`.
+        url: where.
+        ready: called with the URL once requests are taken.
+        housekeeping: done once a second, in a thread.
+    """
+
+    def __init__(
+        self,
+        app: Starlette,
+        url: str,
+        ready: Callable[[str], None],
+        housekeeping: Callable[[], None] | None = None,
+    ) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
@@ -161,18 +146,44 @@ class Server(uvicorn.Server):
                 timeout_graceful_shutdown=SHUTDOWN_SECONDS,
             )
         )
+        self._state = app.state
         self._url = url
         self._ready = ready
+        self._housekeeping = housekeeping
+        self._chores: asyncio.Task[None] | None = None  # held, so that it is not collected; it ends with the loop
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, then say so."""
         await super().startup(sockets=sockets)
+        if self._housekeeping is not None:
+            self._chores = asyncio.create_task(_keep_house(self._housekeeping))
         self._ready(self._url)
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Answer what has begun, take nothing new, and say so."""
+        begun = time.monotonic()
+        self._state.draining = True
+        logs.event("ending", {"connections": len(self.server_state.connections)})
+        await super().shutdown(sockets=sockets)
+        logs.event("ended", {"seconds": round(time.monotonic() - begun, 3)})
 
-def _say(url: str) -> None:
-    sys.stderr.write(f"The inventory listens on {url}\n")
-    sys.stderr.flush()
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begin to end at the first signal; end at the second."""
+        if self.should_exit:
+            # Not by the signal's default: the first process of a container has none.
+            os._exit(128 + sig)
+        self._state.draining = True
+        super().handle_exit(sig, frame)
+
+
+async def _keep_house(housekeeping: Callable[[], None]) -> None:
+    async def once() -> None:
+        await anyio.to_thread.run_sync(housekeeping)
+
+    def say(_error: Exception) -> None:
+        logs.event("housekeeping failed", level=logging.ERROR)
+
+    await again_and_again(once, every_seconds=HOUSEKEEPING_SECONDS, say=say)
 
 
 @contextlib.contextmanager

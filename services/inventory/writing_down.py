@@ -3,18 +3,15 @@
 Only guarded changes: a row that is not as it was locked ends the transaction, and all of it is begun again.
 """
 
-import dataclasses
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 
-from services.inventory import receipts
+from services.inventory import receipts, statements
 from services.inventory.books import Balance, Books, Entry
 from services.inventory.contract import Kind, Outcome, ReservationState
 from services.inventory.loading import Again, insert_keys
 from services.inventory.receipts import Answers, insert_all
-from services.inventory.tables import MOVEMENTS, RESERVATION_LINES, RESERVATIONS, STOCK
 
 # Where a committed move leaves its reservation, and where the reservation remembers the receipt.
 _MOVES = {
@@ -47,7 +44,7 @@ def write(
             _write_stock(connection, tenant, balance)
     movements = [
         {
-            **dataclasses.asdict(movement),
+            **movement.columns(),
             "tenant": tenant,
             "sequence": answers.receipt(entry).sequence,
             "key": entry.key,
@@ -57,7 +54,7 @@ def write(
         for entry in committed
         for movement in entry.movements
     ]
-    insert_all(connection, MOVEMENTS, movements)
+    insert_all(connection, statements.MOVEMENTS_WRITTEN, movements)
     return answers
 
 
@@ -78,24 +75,19 @@ def _write_reservations(connection: sa.Connection, tenant: str, new: list[Entry]
             }
         )
         lines.extend({**identity, "sku": line.sku, "quantity": line.granted} for line in receipt.lines)
-    insert_all(connection, RESERVATIONS, rows)
-    insert_all(connection, RESERVATION_LINES, lines)
+    insert_all(connection, statements.RESERVATIONS_WRITTEN, rows)
+    insert_all(connection, statements.RESERVATION_LINES_WRITTEN, lines)
 
 
 def _move_reservation(connection: sa.Connection, tenant: str, entry: Entry, sequence: int) -> None:
     state, moved_by = _MOVES[entry.kind]
-    reservation = entry.reservation
-    landed: sa.Result[Any] = connection.execute(
-        RESERVATIONS.update()
-        .where(
-            RESERVATIONS.c.tenant == tenant,
-            RESERVATIONS.c.reservation_id == (reservation and reservation.reservation_id),
-            RESERVATIONS.c.state.in_((ReservationState.HELD.value, ReservationState.CONSUMED.value)),
-        )
-        .values({"state": state.value, moved_by: sequence})
-        .returning(sa.literal_column("1"))
-    )
-    if landed.first() is None:
+    parameters = {
+        "of_tenant": tenant,
+        "of_id": entry.reservation and entry.reservation.reservation_id,
+        "to_state": state.value,
+        "of_sequence": sequence,
+    }
+    if connection.execute(statements.RESERVATION_MOVED[moved_by], parameters).first() is None:
         raise LookupError("a reservation changed under its lock")
 
 
@@ -108,16 +100,10 @@ def _write_stock(connection: sa.Connection, tenant: str, balance: Balance) -> No
         "version": balance.version,
     }
     if balance.version_before == 0:
-        dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
-        insert = dialect.insert(STOCK).on_conflict_do_nothing().returning(sa.literal_column("1"))
-        if connection.execute(insert, {"tenant": tenant, "sku": balance.sku, **values}).first() is None:
+        row = {"tenant": tenant, "sku": balance.sku, **values}
+        if connection.execute(statements.STOCK_BEGUN[connection.dialect.name], row).first() is None:
             raise Again  # somebody else has delivered the first of it meanwhile
         return
-    landed: sa.Result[Any] = connection.execute(
-        STOCK.update()
-        .where(STOCK.c.tenant == tenant, STOCK.c.sku == balance.sku, STOCK.c.version == balance.version_before)
-        .values(values)
-        .returning(sa.literal_column("1"))
-    )
-    if landed.first() is None:
+    guard = {"of_tenant": tenant, "of_sku": balance.sku, "of_version": balance.version_before}
+    if connection.execute(statements.STOCK_CHANGED, guard | values).first() is None:
         raise LookupError("a SKU changed under its lock")

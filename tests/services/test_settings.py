@@ -103,7 +103,12 @@ def test_every_bad_variable_is_said_at_once() -> None:
 
 def test_each_process_reads_only_what_it_needs() -> None:
     """The inventory never sees the journal's URL, a caller of the inventory sees no database."""
-    assert set(InventorySettings.model_fields) == {"inventory_database_url", "inventory_tokens"}
+    assert set(InventorySettings.model_fields) == {
+        "inventory_database_url",
+        "inventory_tokens",
+        "inventory_retention_seconds",
+        "inventory_signing_keys",
+    }
     assert set(InventoryClientSettings.model_fields) == {"inventory_url", "inventory_token"}
     assert set(JournalSettings.model_fields) == {"journal_database_url"}
 
@@ -125,3 +130,56 @@ def test_a_send_window_longer_than_the_workflows_go_on_sending_is_refused(monkey
     _set(monkeypatch, COUNTERFOIL_SEND_WINDOW_SECONDS=str(SEND_WINDOW_SECONDS + 1))
     with pytest.raises(SettingsError, match="COUNTERFOIL_SEND_WINDOW_SECONDS"):
         WorkerSettings.read()
+
+
+SERVICE = {
+    "COUNTERFOIL_INVENTORY_DATABASE_URL": "sqlite:///x.db",
+    "COUNTERFOIL_INVENTORY_TOKENS": "acme=token-a",
+}
+KEY = "0123456789abcdef-printable-~!key"
+
+
+def test_the_inventory_keeps_receipts_for_ever_and_unsigned_unless_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither is needed."""
+    _set(monkeypatch, **SERVICE)
+    settings = InventorySettings.read()
+    assert (settings.retention, settings.signing_keys) == (None, ())
+
+
+def test_the_inventory_is_told_how_long_and_with_which_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In seconds; and the keys in their order, of which the first signs."""
+    old = "x" * 40
+    _set(
+        monkeypatch,
+        **SERVICE,
+        COUNTERFOIL_INVENTORY_RETENTION_SECONDS="86400",
+        COUNTERFOIL_INVENTORY_SIGNING_KEYS=f" {KEY}, {old} ",
+    )
+    settings = InventorySettings.read()
+    assert (settings.retention, settings.signing_keys) == (timedelta(days=1), (KEY.encode(), old.encode()))
+    assert KEY not in repr(settings)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("RETENTION_SECONDS", "0"),
+        ("RETENTION_SECONDS", "-1"),
+        ("RETENTION_SECONDS", "1.5"),
+        ("RETENTION_SECONDS", "forever"),
+        ("RETENTION_SECONDS", "9999999999999"),
+        ("SIGNING_KEYS", "s3cret" * 5),
+        ("SIGNING_KEYS", f"{KEY},"),
+        ("SIGNING_KEYS", f"{KEY},s3cret"),
+        ("SIGNING_KEYS", f"s3cret {KEY}"),
+        ("SIGNING_KEYS", f"s3crét{KEY}"),
+        ("SIGNING_KEYS", f"{KEY}\n"),
+    ],
+)
+def test_what_the_inventory_cannot_be_told_is_named(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    """And no key is shown."""
+    _set(monkeypatch, **SERVICE, **{f"COUNTERFOIL_INVENTORY_{name}": value})
+    with pytest.raises(SettingsError, match=rf"^COUNTERFOIL_INVENTORY_{name} is not usable \(") as caught:
+        InventorySettings.read()
+    assert "s3cr" not in str(caught.value)
+    assert KEY not in str(caught.value)

@@ -10,6 +10,7 @@ import subprocess
 from contextlib import closing
 from pathlib import Path
 
+import httpx
 import pytest
 
 from services.database import migrate
@@ -34,6 +35,56 @@ def test_serving_needs_tokens_and_a_database(counterfoil: Run) -> None:
     assert done.returncode == 2
     assert "COUNTERFOIL_INVENTORY_TOKENS is not set" in done.stderr
     assert "COUNTERFOIL_INVENTORY_DATABASE_URL is not set" in done.stderr
+
+
+def test_the_log_of_a_service_is_lines_of_json_if_asked(tmp_path: Path) -> None:
+    """From its start to its end: stderr holds nothing else, and stdout one document. No token, no body."""
+    settings = {
+        "COUNTERFOIL_INVENTORY_DATABASE_URL": f"sqlite:///{tmp_path / 'inventory.db'}",
+        "COUNTERFOIL_INVENTORY_TOKENS": "acme=s3cret-a,acme:read=s3cret-b",
+        "COUNTERFOIL_INVENTORY_RETENTION_SECONDS": "86400",
+        "COUNTERFOIL_INVENTORY_SIGNING_KEYS": "s3cret-" * 5,
+    }
+    migrate("inventory", settings["COUNTERFOIL_INVENTORY_DATABASE_URL"])
+    with subprocess.Popen(
+        [COUNTERFOIL, "inventory", "--port", "0", "--log-format", "json", "--json"],
+        env=environment(settings),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        started = json.loads(process.stderr.readline())
+        headers = {
+            "Authorization": "Bearer s3cret-a",
+            "Idempotency-Key": KEY,
+            "Effect-Not-After": "2100-01-01T00:00:00Z",
+            "X-Request-Id": "mine-1",
+        }
+        with httpx.Client(base_url=started["url"], trust_env=False) as http:
+            delivered = http.post("/v1/deliveries", headers=headers, json={"sku": "FILTER-A", "quantity": 1})
+            headers["Authorization"] = "Bearer s3cret-b"
+            refused = http.post("/v1/deliveries", headers=headers, json={"sku": "FILTER-A", "quantity": 1})
+        process.send_signal(signal.SIGTERM)
+        stdout, stderr = process.communicate(timeout=30)
+    assert (delivered.status_code, refused.status_code, process.returncode) == (201, 403, 0)
+    assert "served" in json.loads(stdout)
+    assert delivered.json()["signature"].startswith("hmac-sha256:")
+    lines = [json.loads(line) for line in stderr.splitlines()]
+    assert [started["event"], *(line["event"] for line in lines)] == [
+        "started",
+        "request",
+        "request",
+        "ending",
+        "ended",
+    ]
+    seen = ("status", "route", "outcome", "problem", "tenant", "key", "request_id")
+    assert [tuple(line[name] for name in seen) for line in lines[:2]] == [
+        (201, "/v1/deliveries", "committed", None, "acme", KEY, "mine-1"),
+        (403, "/v1/deliveries", "none", "forbidden", "acme", KEY, "mine-1"),
+    ]
+    assert "s3cret" not in stderr + stdout
+    assert "FILTER-A" not in stderr
 
 
 def test_an_option_for_serving_before_a_command_is_refused(counterfoil: Run) -> None:

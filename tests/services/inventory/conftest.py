@@ -19,6 +19,7 @@ from services.database import migrate, open_engine, writing
 from services.inventory.app import create_app
 from services.inventory.serve import Server, bind, url_of
 from services.inventory.tables import RESERVATIONS
+from services.inventory.tokens import Grant
 from tests.postgres import Databases
 
 TENANTS = 400
@@ -45,6 +46,11 @@ class Caller:
     tenant: str = "acme"
     not_after: str = "2026-06-02T12:00:00Z"
     _keys: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+    @property
+    def reading(self) -> dict[str, str]:
+        """The header of the tenant's token that may only read."""
+        return {"Authorization": self.http.headers["authorization"].replace("token-", "read-")}
 
     def new_key(self) -> str:
         """A key that was never used."""
@@ -125,13 +131,17 @@ class Service:
 
 
 @contextmanager
-def running(database_url: str, tokens: Mapping[str, str], **options: Any) -> Iterator[Service]:
-    """Run the service in a thread, under uvicorn, on a free port; the options are `create_app`'s."""
+def running(database_url: str, tokens: Mapping[str, str | Grant], **options: Any) -> Iterator[Service]:
+    """Run the service in a thread, under uvicorn, on a free port; the options are `create_app`'s.
+
+    A token's tenant alone means all that one may do.
+    """
     engine = open_engine(database_url)
     clock = Clock()
     listener = bind("127.0.0.1", 0)
     ready = threading.Event()
-    app = create_app(engine, tokens, clock, **options)
+    grants = {token: each if isinstance(each, Grant) else Grant(tenant=each) for token, each in tokens.items()}
+    app = create_app(engine, grants, clock, **options)
     server = Server(app, url_of(listener), lambda _url: ready.set())
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
@@ -184,7 +194,10 @@ def database_url(dialect: str, _new_database: Callable[[str, Path], str], tmp_pa
 def _shared(
     _new_database: Callable[[str, Path], str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[[str], Service]]:
-    tokens = {f"token-{number}": f"tenant-{number}" for number in range(1, TENANTS + 1)}
+    tokens: dict[str, str | Grant] = {}
+    for number in range(1, TENANTS + 1):
+        tokens[f"token-{number}"] = f"tenant-{number}"
+        tokens[f"read-{number}"] = Grant(tenant=f"tenant-{number}", may_write=False)
     with ExitStack() as stack:
         yield functools.cache(
             lambda dialect: stack.enter_context(

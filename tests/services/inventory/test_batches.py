@@ -44,9 +44,9 @@ async def test_what_comes_while_a_batch_is_under_way_is_the_next_batch_in_order(
     executed = Executed()
     sizes: list[int] = []
     batches = Batches(executed, 1, sizes.append)
-    first = asyncio.create_task(batches.perform(void(0)))
+    first = asyncio.create_task(batches.answer("acme", void(0)))
     await asyncio.to_thread(executed.begun.wait, 20)
-    later = [asyncio.create_task(batches.perform(void(number))) for number in range(1, MAX_BATCH + 11)]
+    later = [asyncio.create_task(batches.answer("acme", void(number))) for number in range(1, MAX_BATCH + 11)]
     await asyncio.wait(later, timeout=0.01)  # all of them are in the queue
     executed.may_go.set()
     answers = await asyncio.gather(first, *later)
@@ -59,10 +59,10 @@ async def test_one_tenants_batch_does_not_keep_anothers_waiting() -> None:
     """They run side by side, as many as there are threads."""
     executed = Executed()
     batches = Batches(executed, 2, lambda _size: None)
-    one = asyncio.create_task(batches.perform(void(1)))
+    one = asyncio.create_task(batches.answer("acme", void(1)))
     await asyncio.to_thread(executed.begun.wait, 20)
     executed.begun.clear()
-    other = asyncio.create_task(batches.perform(void(1, "globex")))
+    other = asyncio.create_task(batches.answer("globex", void(1, "globex")))
     assert await asyncio.to_thread(executed.begun.wait, 20)
     executed.may_go.set()
     await asyncio.gather(one, other)
@@ -82,7 +82,7 @@ async def test_calls_that_cannot_go_together_go_alone() -> None:
         return [answer_of(calls[0])]
 
     batches = Batches(execute, 1, lambda _size: None)
-    one, two, three = await asyncio.gather(*(batches.perform(void(number)) for number in (1, 2, 3)),
+    one, two, three = await asyncio.gather(*(batches.answer("acme", void(number)) for number in (1, 2, 3)),
                                            return_exceptions=True)  # fmt: skip
     assert isinstance(one, Answer)
     assert isinstance(two, Refused)
@@ -96,7 +96,9 @@ async def test_what_nobody_can_tell_is_told_to_all_of_the_batch() -> None:
         raise ConnectionError("no answer")
 
     batches = Batches(execute, 1, lambda _size: None)
-    for outcome in await asyncio.gather(batches.perform(void(1)), batches.perform(void(2)), return_exceptions=True):
+    for outcome in await asyncio.gather(
+        batches.answer("acme", void(1)), batches.answer("acme", void(2)), return_exceptions=True
+    ):
         assert isinstance(outcome, ConnectionError)
 
 
@@ -107,8 +109,10 @@ async def test_a_refusal_is_raised_for_its_caller_alone() -> None:
         return [overloaded() if call == void(1) else answer_of(call) for call in calls]
 
     batches = Batches(execute, 1, lambda _size: None)
-    refused, answer = await asyncio.gather(batches.perform(void(1)), batches.perform(void(2)), return_exceptions=True)
+    refused, answer = await asyncio.gather(
+        batches.answer("acme", void(1)), batches.answer("acme", void(2)), return_exceptions=True
+    )
     assert isinstance(refused, Refused)
     assert isinstance(answer, Answer)
     with pytest.raises(Refused):
-        await batches.perform(void(1))
+        await batches.answer("acme", void(1))

@@ -45,6 +45,16 @@ def test_what_two_parsers_could_read_differently_is_refused(body: bytes) -> None
         parse_json(body)
 
 
+@pytest.mark.parametrize("piece", [b'\\"', b'"', b"\\", b'"\\', b'{"', b'\\"{', b'"a":'], ids=repr)
+def test_no_body_takes_more_time_than_its_length(piece: bytes) -> None:
+    """If a search began again within it, a megabyte would take hours; the time limit of the tests would end it."""
+    body = piece * (1024 * 1024 // len(piece))
+    with pytest.raises(Invalid):
+        parse_json(body)
+    with pytest.raises(Invalid):
+        parse_json(b'"' + body)
+
+
 def test_brackets_in_strings_are_no_nesting() -> None:
     """The depth is that of the document, up to 32 levels."""
     assert parse_json(b'{"a":"' + b"[{" * 100 + b'\\"[[[["}') == {"a": "[{" * 100 + '"[[[['}

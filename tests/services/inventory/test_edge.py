@@ -7,7 +7,7 @@ import httpx
 import pytest
 import sqlalchemy as sa
 
-from services.inventory.edge import MAX_BODY_BYTES, MAX_DRAINED_BYTES, Tokens
+from services.inventory.edge import LOOKUP, MAX_BODY_BYTES, MAX_DRAINED_BYTES
 from tests.services.inventory.conftest import Caller, Service, connect, running
 
 ALWAYS = {"receipt-outcome", "idempotency-replayed", "cache-control", "x-request-id"}
@@ -45,19 +45,10 @@ def test_without_a_known_token_nothing_is_said_or_done(service: Service, authori
             assert "token-1" not in response.text
 
 
-def test_a_token_is_exact_and_its_scheme_is_not() -> None:
-    """One header, any case of "Bearer", the whole token."""
-    tokens = Tokens({"token-a": "acme", "token-b": "globex"})
-    assert tokens.tenant(["bearer token-b"]) == "globex"
-    assert tokens.tenant(["Bearer token-a"]) == "acme"
-    for other in ([], ["Bearer token-"], ["Bearer token-aa"], ["Bearer TOKEN-A"], ["Bearer token-a", "Bearer token-b"]):
-        assert tokens.tenant(other) is None
-
-
 def test_what_needs_no_token_is_there_without_one(service: Service) -> None:
     """Health and the description are public; an unknown path outside /v1 is just not there."""
     with httpx.Client(base_url=service.url, trust_env=False) as http:
-        for path in ("/livez", "/readyz", "/openapi.json"):
+        for path in ("/livez", "/readyz", "/metrics", "/openapi.json"):
             response = http.get(path)
             assert response.status_code == 200
             assert set(response.headers) >= ALWAYS
@@ -74,6 +65,47 @@ def test_every_response_has_its_own_request_id(caller: Caller) -> None:
     assert len(ids) == 4
     assert all(set(response.headers) >= ALWAYS for response in responses)
     assert not any(number in response.text for number in ids for response in responses)
+
+
+@pytest.mark.parametrize("given", ["a", "Trace.7_~-" * 12, "x" * 128])
+def test_a_callers_own_request_id_is_kept(caller: Caller, given: str) -> None:
+    """So that its log and the service's are about the same request."""
+    assert caller.reserve(headers={"X-Request-Id": given}).headers["x-request-id"] == given
+    assert caller.http.get("/v1/nothing", headers={"X-Request-Id": given}).headers["x-request-id"] == given
+
+
+@pytest.mark.parametrize("given", [[""], ["x" * 129], ["a b"], ["a,b"], ['"a"'], ["a", "a"]])
+def test_what_is_no_request_id_is_replaced(caller: Caller, given: list[str]) -> None:
+    """It would have to be escaped wherever it is read."""
+    answered = caller.http.get("/livez", headers=[("X-Request-Id", value) for value in given])
+    assert answered.headers["x-request-id"] not in [*given, ", ".join(given)]
+    assert len(answered.headers["x-request-id"]) == 32
+
+
+def test_a_token_for_reading_reads_and_does_nothing_else(caller: Caller) -> None:
+    """403 goes before the size and the key, and nothing is executed or closed."""
+    key, reading = caller.new_key(), caller.reading
+    for path in ("/v1/stock/FILTER-A", "/v1/ledger/FILTER-A", "/v1/receipts"):
+        assert caller.http.get(path, headers=reading).json() == caller.http.get(path).json()
+        assert caller.http.head(path, headers=reading).status_code == 200
+    assert_problem(caller.http.get(f"/v1/receipts/{key}", headers=reading), "receipt-not-found")
+    refused = [
+        caller.deliver(),
+        caller.reserve(key=key, headers=reading),
+        caller.release("reservation-1", headers=reading),
+        caller.http.put(f"/v1/receipts/{key}/void", headers=reading),
+        caller.http.post("/v1/deliveries", content=b"x" * (MAX_BODY_BYTES + 1), headers=reading),
+        caller.http.post("/v1/reservations", headers=reading),
+        caller.http.delete("/v1/receipts", headers=reading),
+    ]
+    assert refused.pop(0).status_code == 201
+    for response in refused:
+        assert response.status_code == 403
+        assert_problem(response, "forbidden")
+    # A look-up is a read that has a body.
+    assert caller.http.post(LOOKUP, json={}, headers=reading).status_code != 403
+    assert caller.receipt(key).status_code == 404
+    assert caller.available() == 20
 
 
 @pytest.mark.parametrize("size", [MAX_BODY_BYTES + 1, MAX_DRAINED_BYTES])
@@ -100,6 +132,12 @@ def test_a_body_that_never_ends_is_cut_off(service: Service) -> None:
             answer += data
     assert answer.startswith(b"HTTP/1.1 413 ")
     assert b"connection: close" in answer.lower()
+
+
+@pytest.mark.parametrize(("size", "is_too_large"), [(128 * 1024, False), (128 * 1024 + 1, True)])
+def test_a_look_up_may_name_more_than_a_call(caller: Caller, size: int, is_too_large: bool) -> None:
+    """500 keys of 128 characters fit."""
+    assert (caller.http.post(LOOKUP, content=b" " * size).status_code == 413) == is_too_large
 
 
 def test_a_body_of_the_largest_size_is_read(caller: Caller) -> None:

@@ -47,6 +47,7 @@ MEETINGS: dict[Problem, Callable[[Caller], httpx.Response]] = {
     Problem.IDEMPOTENCY_KEY_MISSING: lambda caller: caller.http.post("/v1/deliveries", json={}),
     Problem.IDEMPOTENCY_KEY_INVALID: lambda caller: caller.receipt("short"),
     Problem.UNAUTHORIZED: lambda caller: caller.http.get("/v1/receipts", headers={"Authorization": "Bearer x"}),
+    Problem.FORBIDDEN: lambda caller: caller.reserve(headers=caller.reading),
     Problem.RECEIPT_NOT_FOUND: lambda caller: caller.receipt("unknown-key-0000001"),
     Problem.RESERVATION_NOT_FOUND: lambda caller: caller.release("reservation-999"),
     Problem.SKU_NOT_FOUND: lambda caller: caller.http.get("/v1/stock/UNKNOWN"),

@@ -1,74 +1,49 @@
 """The inventory as a process: how it starts, how it ends, and what a kill leaves behind."""
 
-import json
 import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from threading import Semaphore
+from contextlib import closing, contextmanager, suppress
+from threading import Event, Semaphore
 
 import httpx
 import pytest
 import sqlalchemy as sa
 
 from services.database import DatabaseError, SchemaMismatch, migrate, open_engine, reading
-from services.inventory.serve import AddressError, TokensError, bind, parse_tokens, serve, url_of
+from services.inventory.app import create_app
+from services.inventory.serve import SHUTDOWN_SECONDS, AddressError, Server, bind, serve, url_of
 from services.inventory.tables import KEYS, MOVEMENTS, RECEIPTS, STOCK
-from tests.services.inventory.conftest import Caller, Service, connect
+from tests.services.inventory.conftest import Caller, connect
 
 PROGRAM = """
 import sys
-from services.inventory.serve import parse_tokens, serve
-serve("127.0.0.1", 0, sys.argv[1], parse_tokens("acme=token-a"), ready=lambda url: print(url, flush=True))
+import services.inventory.serve as server
+from services.inventory.tokens import parse_tokens
+server.SHUTDOWN_SECONDS = float(sys.argv[2])
+server.serve("127.0.0.1", 0, sys.argv[1], parse_tokens("acme=token-a"), ready=lambda url: print(url, flush=True))
 print("ended", flush=True)
 """
 DEADLINE = "2100-01-01T00:00:00Z"
 
 
 @contextmanager
-def process(database_url: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def process(
+    database_url: str, shutdown_seconds: float = SHUTDOWN_SECONDS
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """The service in a process of its own, and its URL."""
-    with subprocess.Popen([sys.executable, "-c", PROGRAM, database_url], stdout=subprocess.PIPE, text=True) as running:
+    argv = [sys.executable, "-c", PROGRAM, database_url, str(shutdown_seconds)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as running:
         try:
             assert running.stdout is not None
             yield running, running.stdout.readline().strip()
         finally:
             running.kill()
-
-
-def test_tokens_are_read_with_their_tenants() -> None:
-    """White space is nothing, a tenant may have two tokens, and a token may end in padding."""
-    assert parse_tokens("acme=token-a,globex=token-b") == {"token-a": "acme", "token-b": "globex"}
-    assert parse_tokens(" acme=a1 , acme=a2== ") == {"a1": "acme", "a2==": "acme"}
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        " ",
-        ",",
-        "acme",
-        "acme=",
-        "=token",
-        "acme=s3cret,",
-        "acme=s3cret,globex",
-        "acme=s3cret x",
-        "a b=s3cret",
-        "acme=s3cret,globex=s3cret",
-        "acme=s3cret,acme=s3cret",
-        "acme=s3crét",
-    ],
-)
-def test_tokens_that_cannot_be_read_are_refused_without_repeating_them(text: str) -> None:
-    """The message says which entry and what to do; a secret is in none of them."""
-    with pytest.raises(TokensError, match=r"Entry \d+ of the tokens .*\. .*\.") as error:
-        parse_tokens(text)
-    assert "s3cr" not in str(error.value)
 
 
 def test_a_taken_address_is_said_so() -> None:
@@ -87,36 +62,41 @@ def test_no_service_starts_on_another_schema(database_url: str) -> None:
     """The schema is checked before the first request, and the message names the command."""
     migrate("inventory", database_url, "base")
     with pytest.raises(SchemaMismatch, match="counterfoil migrate inventory"):
-        serve("127.0.0.1", 0, database_url, {"token-a": "acme"})
+        serve("127.0.0.1", 0, database_url, {})
     with pytest.raises(DatabaseError):
-        serve("127.0.0.1", 0, "mysql://x", {"token-a": "acme"})
+        serve("127.0.0.1", 0, "mysql://x", {})
 
 
-@pytest.mark.parametrize(
-    "sent",
-    [b"nonsense\r\n\r\n", b"GET /v1/receipts HTTP/1.1\r\nHost: x\r\nIdempotency-Key: " + b"k" * 17_000],
-    ids=["nonsense", "endless key"],
-)
-def test_what_is_not_http_is_refused_in_a_problem_document(service: Service, sent: bytes) -> None:
-    """I32: no error path leaves the form, not even the one below the application."""
-    url = httpx.URL(service.url)
-    assert url.port is not None
-    received = b""
-    with socket.create_connection((url.host, url.port), timeout=10) as peer, suppress(ConnectionError):
-        peer.sendall(sent)
-        while data := peer.recv(65536):
-            received += data
-    head, _, body = received.partition(b"\r\n\r\n")
-    assert head.startswith(b"HTTP/1.1 400 ")
-    assert b"application/problem+json" in head
-    for name in (
-        b"receipt-outcome: none",
-        b"idempotency-replayed: false",
-        b"cache-control: no-store",
-        b"x-request-id: ",
-    ):
-        assert name in head.lower()
-    assert json.loads(body)["type"] == "/problems/validation-failed"
+def test_what_is_due_is_looked_after_again_and_again(
+    dialect: str, database_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In a thread, so that nobody's answer waits for it; a failure is said once and ends nothing."""
+    del dialect
+    monkeypatch.setattr("services.inventory.serve.HOUSEKEEPING_SECONDS", 0.01)
+    done: list[int] = []
+    enough = Event()
+
+    def housekeeping() -> None:
+        done.append(threading.get_ident())
+        if len(done) > 3:
+            enough.set()
+        if len(done) < 3:
+            raise OSError("the database is away")
+
+    engine = open_engine(database_url)
+    with closing(bind("127.0.0.1", 0)) as listener:
+        app = create_app(engine, {})
+        server = Server(app, url_of(listener), lambda _url: None, housekeeping)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        try:
+            assert enough.wait(20)
+        finally:
+            server.should_exit = True
+            thread.join()
+    engine.dispose()
+    assert thread.ident not in done
+    assert caplog.messages.count("housekeeping failed") == 1
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -128,6 +108,18 @@ def test_a_signal_is_a_clean_end(database_url: str, number: signal.Signals) -> N
         running.send_signal(number)
         output, _ = running.communicate(timeout=20)
         assert (running.returncode, output) == (0, "ended\n")
+
+
+def test_a_hold_ends_though_nobody_asks_for_its_units(database_url: str) -> None:
+    """By what the service does beside its answers."""
+    with process(database_url) as (_, url), connect(url, "token-a") as http:
+        caller = Caller(http, not_after=DEADLINE)
+        caller.deliver(1)
+        hold = {"lines": [{"sku": "FILTER-A", "quantity": 1}], "hold_seconds": 1}
+        name = caller.post("/v1/reservations", hold).json()["reservation_id"]
+        while http.get(f"/v1/reservations/{name}").json()["state"] != "expired":
+            pass
+        assert caller.available() == 1
 
 
 def test_what_is_under_way_at_a_signal_is_answered(database_url: str) -> None:
