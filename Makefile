@@ -38,7 +38,7 @@ lint: $(STAMP) ## ruff, mypy, import-linter
 	.venv/bin/mypy
 	.venv/bin/lint-imports
 
-bench: $(STAMP) ## what durability costs: on real parts, side by side in one run; about six minutes
+bench: $(STAMP) ## what durability costs: on real parts, side by side in one run; about a quarter of an hour
 	.venv/bin/python -m benchmarks
 
 bench-inventory: $(STAMP) ## the inventory alone: against its framework, its database, and as receipts grow

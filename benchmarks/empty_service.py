@@ -28,12 +28,14 @@ async def _get(_request: Request) -> Response:
 
 def app() -> Starlette:
     """The inventory's two paths that are measured."""
-    return Starlette(
+    made = Starlette(
         routes=[
             Route("/v1/reservations", _post, methods=["POST"]),
             Route("/v1/receipts/{key}", _get, methods=["GET"]),
         ]
     )
+    made.state.draining = False
+    return made
 
 
 def main(port: int) -> None:

@@ -48,7 +48,12 @@ def add(connection: sa.Connection, tenant: str, receipts: Iterable[tuple[str, st
         own = place(key)
         for parent, prefix in (("", own[: DEPTHS[0]]), (own[: DEPTHS[0]], own)):
             changes.setdefault((parent, prefix), []).append(item(key, outcome, receipt_id))
-    parameters = {"of_tenant": tenant, "of": sorted(changes)}
+    places = sorted(changes)
+    parameters = {
+        "of_tenant": tenant,
+        "parents": sorted({parent for parent, _ in places}),
+        "prefixes": [prefix for _, prefix in places],
+    }
     before = {(row.parent, row.prefix): row for row in connection.execute(statements.DIGESTS_READ, parameters)}
     rows: list[dict[str, Any]] = []
     for (parent, prefix), items in sorted(changes.items()):

@@ -5,7 +5,7 @@ import itertools
 import json
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 LIMIT_SECONDS = 60.0
@@ -40,6 +40,17 @@ def reserve(key: str, lines: Mapping[str, int], *, supersedes: tuple[str, ...] =
     """Take units: so many of each SKU."""
     body = {"lines": [{"sku": sku, "quantity": quantity} for sku, quantity in lines.items()]}
     return Request(method="POST", path="/v1/reservations", key=key, body=body, supersedes=supersedes)
+
+
+def hold(key: str, lines: Mapping[str, int], *, seconds: int) -> Request:
+    """Take units for a time."""
+    taken = reserve(key, lines)
+    return replace(taken, body={**(taken.body or {}), "hold_seconds": seconds})
+
+
+def confirm(key: str, reservation_id: str) -> Request:
+    """Take what is held for good."""
+    return Request(method="POST", path=f"/v1/reservations/{reservation_id}/confirm", key=key, body={})
 
 
 def release(key: str, reservation_id: str) -> Request:

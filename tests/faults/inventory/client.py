@@ -11,7 +11,19 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
-from tests.faults.inventory.caller import Caller, Request, Told, deliver, look_up, release, reserve, void
+from tests.faults.inventory.caller import (
+    Caller,
+    Request,
+    Told,
+    confirm,
+    deliver,
+    hold,
+    look_up,
+    release,
+    reserve,
+    void,
+)
+from tests.faults.inventory.reading import definitive
 from tests.faults.inventory.story import Receipt
 
 SKUS = tuple(f"FILTER-{letter}" for letter in "ABCD")
@@ -20,6 +32,8 @@ NEVER_IN = "NEVER-IN"
 _HANG_UPS = 0.1
 # Which part of what is unknown and not found is closed instead of sent again.
 _GIVE_UPS = 0.3
+_TOO_MUCH = 1_000_000
+_LONG_SECONDS, _SHORT_SECONDS = 3600, 1
 # What a refusal may say that leaves the key as unknown as it was.
 _TRY_AGAIN = {"internal", "overloaded", "request-in-progress"}
 
@@ -39,6 +53,7 @@ class Campaign:
         up: cleared while the service is known to be down.
         progress: called with the number of keys that are settled, after each.
         settled: every key's request, when it is settled.
+        too_late: holds that nobody came for in time.
         happened: what has happened, and how often.
     """
 
@@ -46,6 +61,7 @@ class Campaign:
     up: asyncio.Event = field(default_factory=_is_set)
     progress: Callable[[int], None] = field(default=lambda _keys: None)
     settled: dict[str, Request] = field(default_factory=dict)
+    too_late: list[str] = field(default_factory=list)
     happened: Counter[str] = field(default_factory=Counter)
     numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
 
@@ -57,6 +73,12 @@ class Campaign:
         """Deliver so much of each SKU."""
         for sku in SKUS:
             await Client(self, caller).settle(deliver(self.new_key("first"), sku, quantity))
+
+    async def end(self, caller: Caller) -> None:
+        """What comes too late; and then no key is stuck: however it is asked for, each tells one receipt."""
+        await Client(self, caller).come_too_late()
+        stuck = [key for key, request in self.settled.items() if not await definitive(caller, request)]
+        assert stuck == []
 
     def start(self, tasks: asyncio.TaskGroup, crowd: Sequence[Caller], until: Callable[[], bool]) -> None:
         """Let each caller run errands until it is enough."""
@@ -76,7 +98,7 @@ class Client:
         """Run errands of every kind until it is enough."""
         errands: list[Callable[[], Awaitable[None]]] = [
             self._reserves, self._delivers, self._releases, self._voids, self._redoes, self._gives_up,
-            self._comes_back_later,
+            self._comes_back_later, self._holds, self._holds_for_too_short,
         ]  # fmt: skip
         while not until():
             await self._drawn.choice(errands)()
@@ -109,7 +131,8 @@ class Client:
             self._require_unknown(told)
 
     def _settled(self, request: Request, receipt: Receipt) -> Receipt:
-        self._campaign.happened[f"{request.path.split('/')[-1]}: {receipt['outcome']}"] += 1
+        verb = request.path.split("/")[-1]
+        self._campaign.happened[f"{verb}: {receipt['reason'] or receipt['outcome']}"] += 1
         self._campaign.settled[request.key or ""] = request
         self._campaign.progress(len(self._campaign.settled))
         return receipt
@@ -138,9 +161,14 @@ class Client:
 
     def _lines(self) -> dict[str, int]:
         chosen = self._drawn.sample(SKUS, self._drawn.randint(1, 3))
-        if self._drawn.random() < 0.1:
-            chosen.append(NEVER_IN)
-        return {sku: self._drawn.randint(1, 3) for sku in chosen}
+        lines = {sku: self._drawn.randint(1, 3) for sku in chosen}
+        match self._drawn.randrange(20):
+            case 0:
+                return lines | {NEVER_IN: 1}
+            case 1:
+                return lines | {SKUS[0]: _TOO_MUCH}
+            case _:
+                return lines
 
     async def _reserves(self) -> None:
         await self.settle(reserve(self._campaign.new_key("reserve"), self._lines()))
@@ -155,6 +183,24 @@ class Client:
         if receipt["outcome"] == "committed":
             for _ in range(2):
                 await self.settle(release(self._campaign.new_key("release"), receipt["reservation_id"]))
+
+    async def _holds(self) -> None:
+        """A hold that is left alone, confirmed or released; then the other, and it may be too late for that."""
+        receipt = await self.settle(hold(self._campaign.new_key("hold"), self._lines(), seconds=_LONG_SECONDS))
+        if receipt["outcome"] == "committed":
+            for verb in self._drawn.choice(((), (confirm,), (release,), (confirm, release), (release, confirm))):
+                await self.settle(verb(self._campaign.new_key("moved"), receipt["reservation_id"]))
+
+    async def _holds_for_too_short(self) -> None:
+        """A hold that is thought of when the campaign is over."""
+        receipt = await self.settle(hold(self._campaign.new_key("short"), self._lines(), seconds=_SHORT_SECONDS))
+        if receipt["outcome"] == "committed":
+            self._campaign.too_late.append(receipt["reservation_id"])
+
+    async def come_too_late(self) -> None:
+        """Confirm what was held for too short."""
+        for reservation_id in self._campaign.too_late:
+            await self.settle(confirm(self._campaign.new_key("too-late"), reservation_id))
 
     async def _voids(self) -> None:
         """A key that nothing was ever sent with."""
@@ -188,5 +234,6 @@ class Client:
         redo = reserve(self._campaign.new_key("redo", 2), lines, supersedes=(first.key or "",))
         receipt = await self.settle(redo)
         self._campaign.happened[f"redo, {kind}: {receipt['reason'] or receipt['outcome']}"] += 1
-        if receipt["kind"] != "void":  # else nobody has closed the first
-            self._campaign.settled[first.key or ""] = first
+        if receipt["kind"] == "void":  # the redo was given up, so it has closed nothing
+            await self.close(first)
+        self._campaign.settled[first.key or ""] = first

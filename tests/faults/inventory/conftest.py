@@ -12,6 +12,7 @@ from services.database import migrate
 from services.drill.processes import Processes
 from tests.faults.inventory.caller import Caller, callers
 from tests.faults.inventory.client import Campaign
+from tests.faults.inventory.reading import adds_up
 from tests.faults.servers import Inventory
 from tests.postgres import Databases
 
@@ -95,6 +96,8 @@ async def shared(tmp_path_factory: pytest.TempPathFactory, postgres: Databases) 
         for service in made.values():
             await service.start()
         yield made
+        for service in made.values():
+            await adds_up(service)
 
 
 @pytest.fixture

@@ -1,9 +1,13 @@
-"""Everything that a tenant's inventory holds, read over HTTP when all is over."""
+"""Everything that a tenant's inventory holds, read over HTTP when all is over; and that its database adds up."""
 
+import asyncio
+import json
+import subprocess
 from typing import Any
 
-from tests.faults.inventory.caller import Caller, Request, Told, look_up, read, void
+from tests.faults.inventory.caller import LIMIT_SECONDS, Caller, Request, Told, look_up, read, void
 from tests.faults.inventory.story import Kept, contradictions
+from tests.faults.servers import COUNTERFOIL, Inventory, environment
 
 _PAGE = 1000
 
@@ -50,3 +54,16 @@ async def definitive(caller: Caller, request: Request) -> bool:
     assert request.key is not None
     told = [await caller.ask(each) for each in (look_up(request.key), request, void(request.key))]
     return all(each.receipt is not None and each.receipt == told[0].receipt for each in told)
+
+
+async def adds_up(inventory: Inventory) -> None:
+    """What `counterfoil inventory verify` says of the database, of all tenants."""
+    done = await asyncio.to_thread(
+        subprocess.run,
+        [COUNTERFOIL, "inventory", "verify", "--json"],
+        env=environment(COUNTERFOIL_INVENTORY_DATABASE_URL=inventory.database_url),
+        capture_output=True,
+        check=False,
+        timeout=LIMIT_SECONDS,
+    )
+    assert done.returncode == 0, (json.loads(done.stdout)["flaws"], done.stderr)

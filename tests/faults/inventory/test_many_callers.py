@@ -8,7 +8,7 @@ import pytest
 from services.drill.processes import Processes
 from tests.faults.inventory.caller import Caller, at_once, callers, deliver, reserve
 from tests.faults.inventory.conftest import TOKEN
-from tests.faults.inventory.reading import one_story
+from tests.faults.inventory.reading import adds_up, one_story
 from tests.faults.servers import Inventory
 
 SKU = "FILTER-A"
@@ -57,5 +57,6 @@ async def test_a_second_process_on_one_file_refuses_at_most_what_it_did_not_do(
             refused = {(each.status, each.problem) for each in told if each.receipt is None}
             assert refused <= {(503, "overloaded")}
         kept = await one_story(some[0], some[0].heard + others[0].heard)
+    await adds_up(inventory)
     done = sum(each.status == 201 for each in some[0].heard + others[0].heard) - 1
     assert kept.stock[SKU]["consumed"] == done > 0

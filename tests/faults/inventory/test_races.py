@@ -6,7 +6,17 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from tests.faults.inventory.caller import Caller, at_once, deliver, look_up, reserve, void
+from tests.faults.inventory.caller import (
+    Caller,
+    at_once,
+    confirm,
+    deliver,
+    hold,
+    look_up,
+    release,
+    reserve,
+    void,
+)
 from tests.faults.inventory.conftest import Counts
 from tests.faults.inventory.reading import one_story
 from tests.faults.inventory.story import Kept
@@ -93,3 +103,24 @@ async def test_a_redo_and_its_former_generation_never_both_land(crowd: list[Call
     assert set(ended) == {("committed", None), ("voided", "superseded"), ("rejected", "predecessor-committed")}
     assert ended["committed", None] == counts.redos
     assert kept.stock[SKU]["consumed"] == 2 * counts.redos
+
+
+async def test_a_confirm_and_a_release_of_one_hold_move_it_in_one_order(crowd: list[Caller], counts: Counts) -> None:
+    """I19: confirmed and then given back, or given back and then not to be confirmed; the units come back once."""
+
+    async def race(callers: list[Caller], number: int) -> None:
+        held = await callers[0].ask(hold(_key(number), {SKU: 2}, seconds=3600))
+        reservation_id = held.body["reservation_id"]
+        both = [confirm(f"{_key(number)}-confirm", reservation_id), release(f"{_key(number)}-release", reservation_id)]
+        asked = [*both[:: 1 if number % 2 else -1], look_up(_key(number))]
+        told = await at_once(zip(callers, asked, strict=True))
+        confirmed, released = (next(each for each in told if each.request is one) for one in both)
+        assert released.status == 200
+        assert (confirmed.status, confirmed.problem) in {(200, None), (409, "invalid-transition")}
+
+    kept = await _all(crowd, counts.redos, race)
+    ended = Counter((receipt["kind"], receipt["outcome"]) for receipt in kept.receipts[1:])
+    assert ended["inventory.release", "committed"] == counts.redos
+    assert ended["inventory.confirm", "committed"] > 0
+    assert ended["inventory.confirm", "rejected"] > 0
+    assert kept.stock[SKU]["available"] == kept.stock[SKU]["received"]

@@ -1,6 +1,7 @@
 """Two tenants with the same keys, SKUs and reservations: neither ever sees the other's."""
 
 import asyncio
+import hashlib
 import json
 from collections.abc import AsyncIterator
 
@@ -12,6 +13,7 @@ from tests.faults.inventory.caller import (
     Told,
     at_once,
     callers,
+    confirm,
     deliver,
     look_up,
     read,
@@ -45,17 +47,32 @@ def shown(told: Told, name: str) -> tuple[int | None, dict[str, str], str]:
 
 def asking_by_key(key: str) -> list[Request]:
     """Every way to ask for a key without using it."""
-    return [look_up(key), read(f"/v1/receipts?reference={key}")]
+    several = Request(method="POST", path="/v1/receipts/lookup", body={"keys": [key]})
+    return [look_up(key), several, read(f"/v1/receipts?reference={key}")]
 
 
 def asking_by_reservation(reservation_id: str) -> list[Request]:
-    """Every way to ask for a reservation, and to give it back: the key is never used, for nothing is executed."""
-    return [read(f"/v1/reservations/{reservation_id}"), release("tenants-release-01", reservation_id)]
+    """Every way to ask for a reservation, and to move it: the keys are never used, for nothing is executed."""
+    return [
+        read(f"/v1/reservations/{reservation_id}"),
+        confirm("tenants-confirm-01", reservation_id),
+        release("tenants-release-01", reservation_id),
+    ]
 
 
 def asking_by_sku(sku: str) -> list[Request]:
     """Every way to ask for a SKU."""
     return [read(f"/v1/stock/{sku}"), read(f"/v1/ledger/{sku}"), read(f"/v1/receipts?sku={sku}")]
+
+
+def asking_by_range(prefix: str) -> list[Request]:
+    """The keys of a range, and how many there are."""
+    return [read(f"/v1/receipts/digests?prefix={prefix}")]
+
+
+def range_of(key: str) -> str:
+    """The deepest range that a key is in."""
+    return hashlib.sha256(key.encode()).hexdigest()[:4]
 
 
 async def test_what_another_tenant_has_looks_like_what_is_not_there(
@@ -71,6 +88,7 @@ async def test_what_another_tenant_has_looks_like_what_is_not_there(
         (asking_by_key, KEY, "tenants-key-999999"),
         (asking_by_reservation, taken.receipt["reservation_id"], "reservation-999"),
         (asking_by_sku, SKU, "FILTER-Z"),
+        (asking_by_range, range_of(KEY), range_of("tenants-key-999999")),
     )
     compared = 0
     for asking, foreign, missing in pairs:
@@ -79,7 +97,7 @@ async def test_what_another_tenant_has_looks_like_what_is_not_there(
             assert shown(seen, foreign) == shown(unseen, missing)
             assert (await ours.ask(request)).content != seen.content
             compared += 1
-    assert compared == 7
+    assert compared == 10
 
 
 async def test_a_foreign_key_may_be_used_and_closed_as_if_it_were_new(
