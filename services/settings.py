@@ -24,6 +24,9 @@ DEFAULT_TEMPORAL_UI_URL = "http://localhost:8233"
 
 # The tenant is marked by the SKU ORIGIN-<origin>, and a SKU has at most 64 characters.
 _ORIGIN = re.compile(r"[a-z0-9][a-z0-9._-]{0,56}")
+SHORTEST_SIGNING_KEY = 32
+# Printable, and without the comma that stands between two of them.
+_SIGNING_KEY = re.compile(rf"[!-+\--~]{{{SHORTEST_SIGNING_KEY},}}")
 _HTTP_URL = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?(/[A-Za-z0-9._~/-]*)?")
 
 
@@ -50,6 +53,20 @@ def _bearer(value: SecretStr) -> SecretStr:
     return value
 
 
+def _signing_keys(value: SecretStr | None) -> SecretStr | None:
+    if not all(_SIGNING_KEY.fullmatch(key.decode()) for key in split_keys(value)):
+        raise ValueError(
+            f"each key must be at least {SHORTEST_SIGNING_KEY} printable ASCII characters without spaces, and a comma "
+            "between two"
+        )
+    return value
+
+
+def split_keys(value: SecretStr | None) -> tuple[bytes, ...]:
+    """The signing keys of a variable, in their order; none if it is not set."""
+    return () if value is None else tuple(key.strip(" ").encode() for key in value.get_secret_value().split(","))
+
+
 Origin = Annotated[
     str,
     AfterValidator(_origin),
@@ -63,6 +80,14 @@ InventoryDatabaseUrl = Annotated[
 ]
 InventoryTokens = Annotated[
     SecretStr, Field(description="the tenants and their tokens", examples=["acme=token-a,globex=token-b"])
+]
+InventorySigningKeys = Annotated[
+    SecretStr | None,
+    AfterValidator(_signing_keys),
+    Field(
+        description="the keys of the receipts' signatures, of which the first one signs",
+        examples=["$(openssl rand -hex 32)"],
+    ),
 ]
 InventoryUrl = Annotated[
     str,
@@ -128,6 +153,17 @@ class InventoryDatabaseSettings(_Settings):
     """What a process needs that opens the inventory's database: its migration."""
 
     inventory_database_url: InventoryDatabaseUrl
+
+
+class InventorySignaturesSettings(_Settings):
+    """What a verification of the inventory's records may be given beside its database."""
+
+    inventory_signing_keys: InventorySigningKeys = None
+
+    @property
+    def signing_keys(self) -> tuple[bytes, ...]:
+        """The keys of the receipts' signatures; without any, signatures are not looked at."""
+        return split_keys(self.inventory_signing_keys)
 
 
 class InventoryTokensSettings(_Settings):

@@ -28,7 +28,7 @@ WITHOUT_MIRROR = {
     "services/reconciliation/findings.py": "proven with the checker that finds them",
     "services/reconciliation/ledger.py": "proven with the checker that calls it",
     "services/journal/reads.py": "proven through the store",
-    "services/journal/stored.py": "proven with the verification, which reads through it",
+    "services/stored.py": "proven with the verifications of both stores, which read through it",
     "workflows/reconciliation.py": "proven with whole stories",
     "benchmarks/__main__.py": "run by tests/benchmarks/test_command.py",
     "benchmarks/bare.py": "the baseline, and run by every measurement of it",
