@@ -58,8 +58,10 @@ def rows(
     connection: sa.Connection, statement: sa.Select[Any], times: Sequence[str] = (), *, at_once: int = _AT_ONCE
 ) -> Iterator[dict[str, Any]]:
     """The rows of a statement of `raw` columns by label, as a stream; `times` labels those that are times."""
-    for row in connection.execute(statement, execution_options={"yield_per": at_once}).mappings():
-        values = dict(row)
+    result = connection.execute(statement, execution_options={"yield_per": at_once})
+    names = tuple(result.keys())
+    for row in result:
+        values = dict(zip(names, row, strict=True))
         for name in times:
             values[name] = _moment(values[name])
         yield values

@@ -3,15 +3,24 @@
 All of it is told by rows that retention leaves, so it holds of a receipt without its body too.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from services.inventory.contract import MAX_HOLD_SECONDS, Kind, Outcome, ReservationState, expiry_key
+from services.inventory.contract import (
+    FINGERPRINT_VERSION,
+    MAX_HOLD_SECONDS,
+    Kind,
+    Outcome,
+    ReservationState,
+    expiry_key,
+)
 from services.inventory.problems import Problem
 from services.inventory.verification.findings import Fault, Rule, shown
 
+_SHA256 = re.compile("[0-9a-f]{64}")
 _SUCCESS = {Kind.RESERVE: 201, Kind.DELIVER: 201, Kind.CONFIRM: 200, Kind.RELEASE: 200, Kind.EXPIRY: 200}
 _REASONS: Mapping[str, frozenset[str]] = {
     Kind.RESERVE: frozenset({Problem.INSUFFICIENT_STOCK, Problem.UNKNOWN_SKU, Problem.PREDECESSOR_COMMITTED}),
@@ -54,11 +63,11 @@ def check(done: Done) -> Iterator[Fault]:
         yield Rule.S8, "no row of this key in keys", "one, which rivals for the key wait on"
     yield from _check_facts(row)
     yield from _check_lines(done)
-    yield from _check_movements(done)
     if row["kind"] in _MOVED_BY:
         yield from _check_reservation(done)
     elif row["reservation_id"] is not None:
         yield Rule.RECEIPT, f"reservation_id {shown(row['reservation_id'])} of a {row['kind']}", "none"
+    yield from _check_movements(done)
     if row["kind"] == Kind.EXPIRY and row["reference"] != row["parent_reference"]:
         expected = f"{shown(row['parent_reference'])}, as the hold has"
         yield Rule.RECEIPT, f"reference {shown(row['reference'])} of a hold's end", expected
@@ -81,9 +90,12 @@ def _check_facts(row: Mapping[str, Any]) -> Iterator[Fault]:
     if row["http_status"] != status:
         yield Rule.RECEIPT, f"http_status {shown(row['http_status'])}", shown(status)
     asked = kind not in {Kind.VOID, Kind.EXPIRY}
-    if (row["fingerprint"] is not None, row["fingerprint_version"] is not None) != (asked, asked):
+    told = row["fingerprint"] is not None if not asked else _SHA256.fullmatch(row["fingerprint"] or "") is not None
+    if (told, row["fingerprint_version"]) != (asked, FINGERPRINT_VERSION if asked else None):
         stored = f"fingerprint {shown(row['fingerprint'])} of version {shown(row['fingerprint_version'])}"
-        yield Rule.RECEIPT, stored, "both" if asked else "none: nobody asked for it"
+        yield Rule.RECEIPT, stored, f"one of version {FINGERPRINT_VERSION}" if asked else "none: nobody asked for it"
+    if not _SHA256.fullmatch(row["receipt_sha256"]):
+        yield Rule.S9, f"receipt_sha256 {shown(row['receipt_sha256'])}", "64 hex digits"
 
 
 def _check_lines(done: Done) -> Iterator[Fault]:
@@ -214,5 +226,5 @@ def _check_state(row: Mapping[str, Any]) -> Iterator[Fault]:
     made_at = row["created_at"]
     seconds = end - made_at if isinstance(end, datetime) and isinstance(made_at, datetime) else timedelta(0)
     if seconds % timedelta(seconds=1) or not timedelta(0) < seconds <= timedelta(seconds=MAX_HOLD_SECONDS):
-        stored = f"expires_at {shown(str(end))} in {row['reservation_id']}"
-        yield Rule.HOLD, stored, f"1 to {MAX_HOLD_SECONDS} whole seconds after {shown(str(made_at))}"
+        stored = f"expires_at {shown(end)} in {row['reservation_id']}"
+        yield Rule.HOLD, stored, f"1 to {MAX_HOLD_SECONDS} whole seconds after {shown(made_at)}"

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 
 
@@ -98,6 +99,8 @@ _LONGEST_SHOWN = 200
 
 def shown(value: object) -> str:
     """A stored value as a person can read it, whatever it is, in ASCII and not too long."""
+    if isinstance(value, datetime):
+        return str(value)
     text = value if isinstance(value, str) and value.isascii() and value.isprintable() and value else ascii(value)
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}... ({len(text)} characters)"
 

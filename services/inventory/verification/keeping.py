@@ -56,7 +56,8 @@ def _missing(inspector: sa.Inspector, table: sa.Table) -> Iterator[str]:
         ):
             yield f"foreign key from {', '.join(columns)} to {constraint.referred_table.name}"
         elif isinstance(constraint, sa.CheckConstraint) and not any(
-            name.endswith(str(constraint.name)) for name in checks  # revision 1's have their prefix twice
+            name.endswith(str(constraint.name))
+            for name in checks  # revision 1's have their prefix twice
         ):
             yield f"check constraint {constraint.name}"
 

@@ -52,15 +52,15 @@ class Numbers:
         through = 0 if self._counter is None else self._counter["expired_through"]
         taken = row["expired_at"] is not None
         if taken != (row["sequence"] <= through):
-            stored = f"expired_at {shown(str(row['expired_at']))}"
+            stored = f"expired_at {shown(row['expired_at'])}"
             yield Rule.EXPIRED, stored, f"one up to sequence {through}, where retention has come to, and none after it"
         if taken and (row["receipt"] is not None or row["problem"] is not None):
             yield Rule.EXPIRED, "a text beside expired_at", "none: retention takes receipt and problem"
         if not taken and row["receipt"] is None:
             yield Rule.EXPIRED, "no receipt and no expired_at", "the receipt's text"
         if taken and not _ordered(row["created_at"], row["expired_at"]):
-            stored = f"expired_at {shown(str(row['expired_at']))}"
-            yield Rule.EXPIRED, stored, f"a time after {shown(str(row['created_at']))}, when it was written"
+            stored = f"expired_at {shown(row['expired_at'])}"
+            yield Rule.EXPIRED, stored, f"a time after {shown(row['created_at'])}, when it was written"
 
     def end(self, ranges: Iterable[Mapping[str, Any]]) -> Iterator[Fault]:
         """The counter and the stored ranges, after the last receipt."""

@@ -35,6 +35,9 @@ from services.stored import as_stored, rows, snapshot, stored
 
 PROGRESS_EVERY = 100_000
 
+_KINDS = frozenset(kind.value for kind in Kind)
+_OUTCOMES = frozenset(outcome.value for outcome in Outcome)
+
 
 def verify(
     engine: sa.Engine, signing_keys: Sequence[bytes] = (), progress: Callable[[int], None] = lambda _: None
@@ -188,7 +191,7 @@ def _readable(row: Mapping[str, Any]) -> Iterator[Fault]:
     for name in ("created_at", "expired_at", "ends_at"):
         if isinstance(row[name], str):
             yield Rule.ROW, f"{name} {shown(row[name])}", "a time as the service writes it"
-    if row["kind"] not in set(Kind) or row["outcome"] not in set(Outcome):
+    if row["kind"] not in _KINDS or row["outcome"] not in _OUTCOMES:
         yield Rule.RECEIPT, f"kind {shown(row['kind'])} and outcome {shown(row['outcome'])}", "those of the contract"
 
 

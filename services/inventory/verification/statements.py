@@ -1,5 +1,6 @@
 """The statements of the verification, and streams that go beside the receipts' in order of sequence."""
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -42,12 +43,14 @@ UNIQUE: Sequence[tuple[Rule, tuple[sa.Column[Any], ...]]] = (
 )
 
 
-def doubled(columns: Sequence[sa.Column[Any]]) -> sa.Select[Any]:
+@functools.cache
+def doubled(columns: tuple[sa.Column[Any], ...]) -> sa.Select[Any]:
     """What there is more than once."""
     of = (raw(column).label(column.name) for column in columns)
     return sa.select(*of).group_by(*columns).having(sa.func.count() > 1).limit(1)
 
 
+@functools.cache
 def mistyped(table: sa.Table, dialect: str) -> sa.Select[Any]:
     """The primary key of a row with a value that is not of its column's type, and `wrong`: which."""
     wrong = {column.name: _mistyped(column, dialect) for column in table.columns}
