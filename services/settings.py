@@ -188,23 +188,28 @@ class InventoryDatabaseSettings(_Settings):
     inventory_database_url: InventoryDatabaseUrl
 
 
-class InventoryServingSettings(_Settings):
+class InventorySigningSettings(_Settings):
+    """What whoever signs receipts, or reads signed ones, may be given."""
+
+    inventory_signing_keys: InventorySigningKeys = None
+
+    @property
+    def signing_keys(self) -> tuple[bytes, ...]:
+        """The keys of the receipts' signatures, of which the first signs; none: nothing is signed or compared."""
+        return split_keys(self.inventory_signing_keys)
+
+
+class InventoryServingSettings(InventorySigningSettings):
     """What the inventory needs when its database is named on the command line."""
 
     inventory_tokens: InventoryTokens
     inventory_retention_seconds: InventoryRetentionSeconds = None
-    inventory_signing_keys: InventorySigningKeys = None
 
     @property
     def retention(self) -> timedelta | None:
         """How long receipts keep their bodies; None: for ever."""
         seconds = self.inventory_retention_seconds
         return None if seconds is None else timedelta(seconds=seconds)
-
-    @property
-    def signing_keys(self) -> tuple[bytes, ...]:
-        """The keys of the receipts' signatures; the first signs, and without any, receipts are not signed."""
-        return split_keys(self.inventory_signing_keys)
 
 
 class InventorySettings(InventoryDatabaseSettings, InventoryServingSettings):
@@ -240,10 +245,9 @@ class AuditSettings(JournalSettings, InventoryClientSettings, OriginSettings):
     """What an audit needs: both halves, and whose effects they are."""
 
 
-class WorkerSettings(OriginSettings, JournalSettings, InventoryClientSettings):
+class WorkerSettings(OriginSettings, JournalSettings, InventoryClientSettings, InventorySigningSettings):
     """What a worker needs: its origin, the journal, the inventory, and how long an effect may be sent."""
 
-    inventory_signing_keys: InventorySigningKeys = None
     send_window_seconds: Annotated[
         int,
         # No longer than the workflows go on sending (workflows.policies.schedule_to_close).
@@ -257,11 +261,6 @@ class WorkerSettings(OriginSettings, JournalSettings, InventoryClientSettings):
     margin_seconds: Annotated[
         int, Field(gt=0, description="how far two clocks may differ", examples=[MARGIN_SECONDS])
     ] = MARGIN_SECONDS
-
-    @property
-    def signing_keys(self) -> tuple[bytes, ...]:
-        """The keys of which one must have signed a receipt; none where receipts are not signed."""
-        return split_keys(self.inventory_signing_keys)
 
     @field_validator("margin_seconds")
     @classmethod

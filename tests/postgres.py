@@ -43,6 +43,10 @@ class Databases:
             self._migrated[section] = _name(url)
         return self._create(self._migrated[section])
 
+    def copy(self, url: str) -> str:
+        """The URL of a copy of a database that nobody is connected to."""
+        return self._create(_name(url))
+
     def drop(self, url: str) -> None:
         """Remove a database, whoever is connected to it."""
         name = _name(url)

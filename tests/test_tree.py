@@ -46,7 +46,7 @@ WITHOUT_MIRROR = {
         "run by tests/services/conformance/test_suite.py, where a provider keeps the contract and where it does not",
     ),
     "services/journal/reads.py": "proven through the store",
-    "services/journal/stored.py": "proven with the verification, which reads through it",
+    "services/stored.py": "proven with the verifications of both stores, which read through it",
     "workflows/reconciliation.py": "proven with whole stories",
     "benchmarks/__main__.py": "run by tests/benchmarks/test_command.py",
     "benchmarks/bare.py": "the baseline, and run by every measurement of it",

@@ -16,6 +16,7 @@ import click
 
 from services.cli.conformance import conformance
 from services.cli.inventory_client import Delivery, command_line, deliver, read_stock
+from services.cli.inventory_verify import passwordless, verify
 from services.cli.output import CommandError, ExitCode, Group, Output, finish, pass_output
 from services.database import describe, parse_url
 from services.effects.keys import PROVIDER_KEY
@@ -98,16 +99,11 @@ def _serving(database_url: str | None) -> tuple[str, InventoryServingSettings]:
     if database_url is None:
         settings = InventorySettings.read()
         return settings.inventory_database_url.get_secret_value(), settings
-    parsed = parse_url(database_url)
-    if parsed.password is not None or "password" in parsed.query:
-        raise CommandError(
-            "--database-url may not hold a password: everybody on this machine can read a command line. Nothing was "
-            "started. Set COUNTERFOIL_INVENTORY_DATABASE_URL instead."
-        )
-    return database_url, InventoryServingSettings.read()
+    return passwordless(database_url), InventoryServingSettings.read()
 
 
 inventory.add_command(conformance)
+inventory.add_command(verify)
 
 
 def _delivery(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> tuple[tuple[str, int], ...]:

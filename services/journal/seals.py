@@ -31,8 +31,8 @@ import sqlalchemy as sa
 
 from services.database import insert_once, reading, writing
 from services.journal.rows import text, timestamp
-from services.journal.stored import snapshot
 from services.journal.tables import ENTRIES, JOURNAL, SEALS
+from services.stored import snapshot
 
 # "count" in ASCII: any number that no other use of the database takes.
 SEAL_LOCK = 0x636F756E74

@@ -26,8 +26,8 @@ from services.effects.errors import InvalidEffect
 from services.effects.keys import derive_key
 from services.journal.fold import Unfoldable, WrittenEntry, decided, differences, fold
 from services.journal.seals import LEAF, SealMark, Watermark, read_watermark, seal_digest, unpack_leaves
-from services.journal.stored import as_stored, snapshot, stored
 from services.journal.tables import DECISIONS, EFFECTS, ENTRIES, JOURNAL, SEALS
+from services.stored import as_stored, snapshot, stored
 
 PROGRESS_EVERY = 100_000
 _KEYS_AT_ONCE = 500

@@ -4,7 +4,7 @@ A time that is none, text that is not UTF-8 or a value of another type is handed
 would raise in the middle: whoever looks for damage has to see it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -22,7 +22,7 @@ def snapshot(engine: sa.Engine) -> Iterator[sa.Connection]:
     with reading(engine) as connection:
         if connection.dialect.name == "postgresql":  # by default each statement there sees a moment of its own
             connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            connection.exec_driver_sql("SET LOCAL statement_timeout = 0")  # to sort a big journal takes its time
+            connection.exec_driver_sql("SET LOCAL statement_timeout = 0")  # to sort a big table takes its time
             yield connection
             return
         driver: Any = connection.connection.driver_connection
@@ -35,10 +35,11 @@ def snapshot(engine: sa.Engine) -> Iterator[sa.Connection]:
 
 def as_stored(table: sa.Table) -> sa.Select[Any]:
     """All columns of a table, to be read with `stored`."""
-    return sa.select(*(_raw(column).label(column.name) for column in table.columns))
+    return sa.select(*(raw(column).label(column.name) for column in table.columns))
 
 
-def _raw(column: sa.Column[Any]) -> sa.ColumnElement[Any]:
+def raw(column: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
+    """A column as the driver hands it on, to be read with `rows`."""
     # As text, because drivers refuse times that Python has none for (PostgreSQL's infinity).
     if isinstance(column.type, UtcDateTime):
         return sa.cast(column, sa.Text)
@@ -50,14 +51,25 @@ def stored(
 ) -> Iterator[dict[str, Any]]:
     """The rows of an `as_stored` statement by column, as a stream; times are times where they can be read."""
     times = [column.name for column in table.columns if isinstance(column.type, UtcDateTime)]
-    for row in connection.execute(statement, execution_options={"yield_per": at_once}).mappings():
-        values = dict(row)
+    yield from rows(connection, statement, times, at_once=at_once)
+
+
+def rows(
+    connection: sa.Connection, statement: sa.Select[Any], times: Sequence[str] = (), *, at_once: int = _AT_ONCE
+) -> Iterator[dict[str, Any]]:
+    """The rows of a statement of `raw` columns by label, as a stream; `times` labels those that are times."""
+    result = connection.execute(statement, execution_options={"yield_per": at_once})
+    names = tuple(result.keys())
+    for row in result:
+        values = dict(zip(names, row, strict=True))
         for name in times:
             values[name] = _moment(values[name])
         yield values
 
 
 def _moment(written: Any) -> Any:
+    if written is None:
+        return None
     try:
         moment = datetime.fromisoformat(written)
         if moment.tzinfo is not None:
