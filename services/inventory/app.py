@@ -184,6 +184,10 @@ class _Service:
         return _answer(await self._calls.answer(tenant, contract.VoidCall(tenant=tenant, key=key)))
 
     async def receipt(self, request: Request) -> Response:
+        if (
+            request.path_params["key"] == "lookup"
+        ):  # no key is that short: it is the other route, which takes POST alone
+            raise HTTPException(405, headers={"Allow": "POST"})
         key = contract.parse_read_key(request.path_params["key"])
         return _answer(await self._receipts.answer(_tenant(request), key))
 

@@ -32,11 +32,13 @@ MAX_LOOKED_UP = 500
 MAX_HOLD_SECONDS = 31_536_000  # a year: what is kept for longer is not held, it is taken
 
 SKU_PATTERN = "^[A-Za-z0-9][A-Za-z0-9._~:-]{0,127}$"
-_KEY = re.compile("[A-Za-z0-9._~:-]{16,128}")
-_QUOTED_KEY = re.compile('"([A-Za-z0-9._~:-]{16,128})"')
+KEY_PATTERN = "[A-Za-z0-9._~:-]{16,128}"
+_KEY = re.compile(KEY_PATTERN)
+_QUOTED_KEY = re.compile(f'"({KEY_PATTERN})"')
 # What ends a hold has its parent's key with a sign in it that no caller's key may have: nobody can take or close it.
 _EXPIRY = "@expiry"
-_READ_KEY = re.compile(f"[A-Za-z0-9._~:-]{{16,128}}(?:{_EXPIRY})?")
+READ_KEY_PATTERN = f"{KEY_PATTERN}(?:{_EXPIRY})?"
+_READ_KEY = re.compile(READ_KEY_PATTERN)
 _RESERVATION_ID = re.compile("reservation-[1-9][0-9]{0,17}")
 _GENERATION = re.compile("-g([1-9][0-9]{0,8})$")
 # RFC 3339, and UTC spelled as UTC: "-00:00" says that the offset is unknown, any other that a clock is elsewhere.
@@ -71,6 +73,9 @@ class ReservationState(StrEnum):
     EXPIRED = "expired"  # the hold has ended and its units are available again; nothing leaves this state
 
 
+TEXT_PATTERN = r"^[^\x00]*$"
+
+
 def _storable(text: str) -> str:
     """Text that every database keeps: no NUL, and bounded in bytes."""
     if "\x00" in text or len(text.encode()) > MAX_TEXT_BYTES:
@@ -80,8 +85,8 @@ def _storable(text: str) -> str:
 
 Sku = Annotated[str, StringConstraints(pattern=SKU_PATTERN)]
 Quantity = Annotated[int, Field(ge=1, le=1_000_000_000)]
-ReadKey = Annotated[str, StringConstraints(pattern=f"^{_READ_KEY.pattern}$")]
-Text = Annotated[str, Field(min_length=1, max_length=MAX_TEXT_BYTES), AfterValidator(_storable)]
+ReadKey = Annotated[str, StringConstraints(pattern=f"^{READ_KEY_PATTERN}$")]
+Text = Annotated[str, Field(min_length=1, max_length=MAX_TEXT_BYTES, pattern=TEXT_PATTERN), AfterValidator(_storable)]
 
 
 class Request(BaseModel):
@@ -352,10 +357,10 @@ def _parse_supersedes(own: str, values: Sequence[str]) -> tuple[str, ...]:
     # A list header may be split over several lines by anything between the caller and here.
     parts = [part.strip(" \t") for part in ",".join(values).split(",")]
     keys = [quoted.group(1) if (quoted := _QUOTED_KEY.fullmatch(part)) else part for part in parts]
-    if len(keys) > MAX_SUPERSEDED or own in keys or len(set(keys)) != len(keys) or not all(map(_KEY.fullmatch, keys)):
-        message = f"It must be at most {MAX_SUPERSEDED} different keys, without the request's own."
+    if len(keys) > MAX_SUPERSEDED or own in keys or not all(map(_KEY.fullmatch, keys)):
+        message = f"It must be at most {MAX_SUPERSEDED} keys, without the request's own."
         raise Invalid([Fault(at="Effect-Supersedes", message=message)])
-    return newest_first(keys)
+    return newest_first(dict.fromkeys(keys))  # twice is once
 
 
 def newest_first(keys: Iterable[str]) -> tuple[str, ...]:

@@ -1,4 +1,7 @@
-"""The OpenAPI document, composed from the types that the service itself uses."""
+"""The OpenAPI document, composed from the types that the service itself uses.
+
+It is of version 3.0 because there an integer is a number without a fraction, as it is here; since 3.1 `2.0` is one too.
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -31,10 +34,46 @@ _KEYED = (
 _READ = (*_PRIVATE, Problem.OVERLOADED)
 
 
+# What can be said of a parameter by its form alone.
+_HEADER_KEY = f'({contract.KEY_PATTERN}|"{contract.KEY_PATTERN}")'
+_DAY = "((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-8]))"
+_YEAR = "([0-9]{3}[1-9]|[0-9]{2}[1-9]0|[0-9][1-9]00|[1-9]000)"
+_LEAP_YEAR = "([0-9]{2}(0[48]|[2468][048]|[13579][26])|(0[48]|[2468][048]|[13579][26])00)"
+_UTC_TIME = (
+    f"({_YEAR}-{_DAY}|{_LEAP_YEAR}-02-29)[Tt]([01][0-9]|2[0-3])(:[0-5][0-9]){{2}}"
+    r"(\.[0-9]{1,9})?([Zz]|\+00:00)"
+)
+_NUMBER = {"type": "integer", "minimum": 0, "maximum": 10**18 - 1, "default": 0}
+_TEXT = {"type": "string", "minLength": 1, "maxLength": contract.MAX_TEXT_BYTES, "pattern": contract.TEXT_PATTERN}
+
+
 def openapi() -> dict[str, Any]:
     """The whole document."""
+    document: dict[str, Any] = _as_3_0(_document())
+    return document
+
+
+def _as_3_0(part: Any) -> Any:
+    """Pydantic's JSON Schema in the words of OpenAPI 3.0: what may be null is `nullable`, a constant a list of one."""
+    if isinstance(part, list):
+        return [_as_3_0(each) for each in part]
+    if not isinstance(part, dict):
+        return part
+    members = {name: _as_3_0(value) for name, value in part.items()}
+    if "const" in members:
+        members["enum"] = [members.pop("const")]
+    choices = members.get("anyOf", [])
+    if {"type": "null"} in choices:
+        rest = [choice for choice in choices if choice != {"type": "null"}]
+        del members["anyOf"]
+        one = rest[0] if len(rest) == 1 and "$ref" not in rest[0] else {"anyOf": rest}
+        members = {**one, **members, "nullable": True}
+    return members
+
+
+def _document() -> dict[str, Any]:
     return {
-        "openapi": "3.1.0",
+        "openapi": "3.0.3",
         "info": {
             "title": "Inventory",
             "version": "1",
@@ -52,15 +91,16 @@ def openapi() -> dict[str, Any]:
 def _paths() -> dict[str, Any]:
     rejected = (Problem.INSUFFICIENT_STOCK, Problem.UNKNOWN_SKU)
     moved = (Problem.HOLD_EXPIRED, Problem.INVALID_TRANSITION, Problem.RESERVATION_NOT_FOUND)
-    key, read_key, reservation, sku = _path("key"), _path("key"), _path("id"), _path("sku")
+    key, read_key = _path("key", contract.KEY_PATTERN), _path("key", contract.READ_KEY_PATTERN)
+    reservation, sku = _path("id"), _path("sku")
     prefix = _query("prefix", {"type": "string", "pattern": "^([0-9a-f]{2}){0,2}$", "default": ""})
     page = [
-        _query("after", {"type": "integer", "minimum": 0, "default": 0}),
+        _query("after", _NUMBER),
         _query("limit", {"type": "integer", "minimum": 1, "maximum": feed.MAX_PAGE, "default": feed.DEFAULT_PAGE}),
-        _query("reference", {"type": "string"}),
-        _query("sku", {"type": "string"}),
+        _query("reference", _TEXT),
+        _query("sku", _TEXT),
     ]
-    after_version = _query("after_version", {"type": "integer", "minimum": 0, "default": 0})
+    after_version = _query("after_version", _NUMBER)
     invalid = (Problem.VALIDATION_FAILED,)
     bad_key = (Problem.IDEMPOTENCY_KEY_INVALID,)
     return {
@@ -110,9 +150,13 @@ def _keyed(
     name: str, success: int, request: str, problems: Iterable[Problem], parameters: Iterable[Any] = ()
 ) -> dict[str, Any]:
     headers = [
-        _header("Idempotency-Key", {"type": "string"}, required=True),
-        _header("Effect-Not-After", {"type": "string", "format": "date-time"}, required=True),
-        _header("Effect-Supersedes", {"type": "string"}, required=False),
+        _header("Idempotency-Key", {"type": "string", "pattern": f"^{_HEADER_KEY}$"}, required=True),
+        _header("Effect-Not-After", {"type": "string", "pattern": f"^{_UTC_TIME}$"}, required=True),
+        _header(
+            "Effect-Supersedes",
+            {"type": "string", "pattern": f"^{_HEADER_KEY}( *, *{_HEADER_KEY}){{0,{contract.MAX_SUPERSEDED - 1}}}$"},
+            required=False,
+        ),
     ]
     return {
         **_operation(name, "Receipt", (*_KEYED, *problems), [*parameters, *headers], success),
@@ -131,17 +175,42 @@ def _metrics() -> dict[str, Any]:
     return described
 
 
+# What an answer names, and where it leads.
+_LEADS = {
+    "key": ("$response.body#/key", "key", ("receipt", "void")),
+    "reservation": ("$response.body#/reservation_id", "id", ("reservation", "confirm", "release")),
+    "sku": ("$request.body#/sku", "sku", ("stock", "ledger")),
+}
+_LINKS = {"reserve": ("key", "reservation"), "confirm": ("key",), "release": ("key",), "deliver": ("key", "sku")}
+
+
+def _links(name: str) -> dict[str, Any]:
+    """Where the answer to a keyed call leads: to its receipt, its reservation, its SKU."""
+    return {
+        operation: {"operationId": operation, "parameters": {parameter: value}}
+        for value, parameter, operations in (_LEADS[lead] for lead in _LINKS.get(name, ()))
+        for operation in operations
+    }
+
+
 def _operation(
     name: str, schema: str | None, problems: Iterable[Problem], parameters: Iterable[Any] = (), success: int = 200
 ) -> dict[str, Any]:
-    responses = {str(success): _response("Done.", _content("application/json", schema))}
+    done = _response("Done.", _content("application/json", schema))
+    links = _links(name)
+    responses = {str(success): done | {"links": links} if links else done}
     by_status: dict[int, list[Problem]] = {}
     for problem in problems:
         by_status.setdefault(STATUS[problem], []).append(problem)
     for status, named in sorted(by_status.items()):
         names = ", ".join(f"/problems/{problem}" for problem in named)
-        retry = any(problem in RETRIABLE for problem in named)
-        responses[str(status)] = _response(names, _content("application/problem+json", "Problem"), retry=retry)
+        response = _response(names, _content("application/problem+json", "Problem"))
+        if not RETRIABLE.isdisjoint(named):
+            response["headers"]["Retry-After"] = {
+                "required": RETRIABLE.issuperset(named),
+                "schema": {"type": "string", "pattern": "^[0-9]+$"},
+            }
+        responses[str(status)] = response
     return {
         "operationId": name,
         "security": [{"bearer": []}],
@@ -150,9 +219,8 @@ def _operation(
     }
 
 
-def _response(description: str, content: Mapping[str, Any], *, retry: bool = False) -> dict[str, Any]:
-    names = [name for name in _HEADERS if retry or name != "Retry-After"]
-    headers = {name: {"$ref": f"#/components/headers/{name}"} for name in names}
+def _response(description: str, content: Mapping[str, Any]) -> dict[str, Any]:
+    headers: dict[str, Any] = {name: {"$ref": f"#/components/headers/{name}"} for name in _HEADERS}
     return {"description": description, "headers": headers, "content": content}
 
 
@@ -160,8 +228,9 @@ def _content(media_type: str, schema: str | None) -> dict[str, Any]:
     return {media_type: {"schema": {"type": "object"} if schema is None else {"$ref": _REF.format(model=schema)}}}
 
 
-def _path(name: str) -> dict[str, Any]:
-    return {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+def _path(name: str, pattern: str | None = None) -> dict[str, Any]:
+    schema = {"type": "string"} if pattern is None else {"type": "string", "pattern": f"^{pattern}$"}
+    return {"name": name, "in": "path", "required": True, "schema": schema}
 
 
 def _query(name: str, schema: dict[str, Any]) -> dict[str, Any]:
@@ -262,7 +331,7 @@ _PROBLEM = {
                 "receipt_id": {"type": "string"},
                 "sequence": {"type": "integer"},
                 "outcome": {"type": "string", "enum": [outcome.value for outcome in contract.Outcome]},
-                "reservation_id": {"type": ["string", "null"]},
+                "reservation_id": {"anyOf": [{"type": "string"}, {"type": "null"}]},
             },
         },
     },
@@ -276,5 +345,4 @@ _HEADERS: dict[str, Any] = {
     "Idempotency-Replayed": {"required": True, "schema": {"type": "string", "enum": ["true", "false"]}},
     "Cache-Control": {"required": True, "schema": {"type": "string", "const": "no-store"}},
     "X-Request-Id": {"required": True, "schema": {"type": "string"}},
-    "Retry-After": {"required": True, "schema": {"type": "string"}},
 }
