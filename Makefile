@@ -3,7 +3,7 @@ PYTHON ?= python3
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo up test faults mutants bench bench-inventory lint compose-check
+.PHONY: help venv demo up test schemathesis faults mutants bench bench-inventory lint compose-check
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -28,6 +28,9 @@ test: $(STAMP) ## lint, types, import contracts and every test
 
 faults: $(STAMP) ## the inventory's fault campaigns with their full counts: races, kills, cuts (`make test`: shorter)
 	.venv/bin/pytest tests/faults/inventory --long --timeout 1800 --numprocesses 2 --dist worksteal
+
+schemathesis: $(STAMP) ## requests drawn from the inventory's OpenAPI document, all checks, both databases (installs schemathesis into var/)
+	.venv/bin/python -m tests.drawn_requests
 
 mutants: $(STAMP) ## each guard of docs/guarantees.md removed in turn: the tests must notice (minutes)
 	.venv/bin/python -m tests.mutants
