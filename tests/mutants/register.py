@@ -2,7 +2,13 @@
 
 from typing import Final
 
-from tests.mutants import deadlines, identity, sending, settling
+from tests.mutants import deadlines, identity, providing, sending, settling
 from tests.mutants.mutant import Mutant
 
-MUTANTS: Final[tuple[Mutant, ...]] = (*sending.MUTANTS, *identity.MUTANTS, *deadlines.MUTANTS, *settling.MUTANTS)
+MUTANTS: Final[tuple[Mutant, ...]] = (
+    *sending.MUTANTS,
+    *identity.MUTANTS,
+    *deadlines.MUTANTS,
+    *settling.MUTANTS,
+    *providing.MUTANTS,
+)

@@ -66,10 +66,10 @@ def execute(keeper: StockKeeper, tenant: str, batch: Sequence[Call], went: list[
     own = [replace(call, tenant=tenant) for call in batch]
     try:
         answers = keeper.execute(tenant, own)
-        went.append(len(batch))
-        return answers
     except NotTogether:
         return [answer for call in own for answer in _alone(keeper, call)]
+    went.append(len(batch))
+    return answers
 
 
 def _alone(keeper: StockKeeper, call: Call) -> list[Answer | Refused]:

@@ -82,6 +82,25 @@ def test_who_took_the_first_number_and_commits_late_is_read_first(database_url: 
         ]
 
 
+def test_what_commits_while_a_page_is_read_is_on_the_next_page(database_url: str) -> None:
+    """The watermark is read first, so that a page never says to have passed what it has not seen."""
+    with opened(database_url, 2) as (writing, reading):
+        reader = Reader(reading, Clock())
+        late = [delivery("late")]
+
+        def write(*_arguments: Any) -> None:
+            if late:
+                StockKeeper(writing, Clock()).perform(late.pop())
+
+        with reading.connect():  # so that the first statement heard is the reader's own
+            pass
+        sa.event.listen(reading, "after_cursor_execute", write)
+        got = page(reader, 0)
+        assert late == []
+        assert [*got["receipts"], *page(reader, got["next_after"])["receipts"]] == page(reader, 0)["receipts"]
+        assert len(page(reader, 0)["receipts"]) == 1
+
+
 def test_paging_reads_each_receipt_once_while_others_write(database_url: str) -> None:
     """Four processes write, one reads page after page and never goes back."""
     writers, each = 4, 30
