@@ -27,6 +27,13 @@ WITHOUT_MIRROR = {
     "services/cli/words.py": "proven with the commands that read the journal",
     "services/reconciliation/findings.py": "proven with the checker that finds them",
     "services/reconciliation/ledger.py": "proven with the checker that calls it",
+    **dict.fromkeys(
+        (
+            f"services/inventory/verification/{name}.py"
+            for name in ("documents", "effects", "findings", "ledger", "numbers", "redo", "statements")
+        ),
+        "proven with the verification as a whole, by every single change of a correct database",
+    ),
     "services/journal/reads.py": "proven through the store",
     "services/stored.py": "proven with the verifications of both stores, which read through it",
     "workflows/reconciliation.py": "proven with whole stories",

@@ -67,11 +67,11 @@ MUTANTS: Final = (
         paired="a SKU that changed under its lock",
     ),
     Mutant(
-        name="a-receipt-in-no-digest",
+        name="a-digest-of-the-last-batch-alone",
         rule="G20",
-        file="services/inventory/receipts.py",
-        before="for one in answers.receipts()])\n    return answers",
-        after="for one in answers.receipts()][1:])\n    return answers",
+        file="services/inventory/digests.py",
+        before="int(known.digest, 16) if known else 0",
+        after="0",
         tests=(
             f"{_TESTS}/test_digests.py::test_every_receipt_is_in_its_ranges",
             f"{_TESTS}/verification/test_run.py::test_a_database_at_work_is_clean",
