@@ -60,11 +60,14 @@ def rows(
     """The rows of a statement of `raw` columns by label, as a stream; `times` labels those that are times."""
     result = connection.execute(statement, execution_options={"yield_per": at_once})
     names = tuple(result.keys())
-    for row in result:
-        values = dict(zip(names, row, strict=True))
-        for name in times:
-            values[name] = _moment(values[name])
-        yield values
+    try:
+        for row in result:
+            values = dict(zip(names, row, strict=True))
+            for name in times:
+                values[name] = _moment(values[name])
+            yield values
+    finally:  # whoever stops before the end leaves no cursor open on the server
+        result.close()
 
 
 def _moment(written: Any) -> Any:

@@ -45,6 +45,13 @@ WITHOUT_MIRROR = {
         ),
         "run by tests/services/conformance/test_suite.py, where a provider keeps the contract and where it does not",
     ),
+    **dict.fromkeys(
+        (
+            f"services/inventory/verification/{name}.py"
+            for name in ("documents", "effects", "findings", "ledger", "numbers", "redo", "statements")
+        ),
+        "proven with the verification as a whole, by every single change of a correct database",
+    ),
     "services/journal/reads.py": "proven through the store",
     "services/stored.py": "proven with the verifications of both stores, which read through it",
     "workflows/reconciliation.py": "proven with whole stories",

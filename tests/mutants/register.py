@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from tests.mutants import answers, deadlines, identity, sending, settling
+from tests.mutants import answers, deadlines, identity, providing, sending, settling
 from tests.mutants.mutant import Mutant
 
 MUTANTS: Final[tuple[Mutant, ...]] = (
@@ -11,4 +11,5 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *deadlines.MUTANTS,
     *settling.MUTANTS,
     *answers.MUTANTS,
+    *providing.MUTANTS,
 )

@@ -9,8 +9,9 @@
 - Rules S1 to S10 come first, tenant by tenant; what keeps the records comes last.
 """
 
+import contextlib
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -54,9 +55,12 @@ def verify(
     """
     checked = Checked()
     try:
-        with snapshot(engine) as connection:
-            violations = _Verification(connection, signing_keys, progress, checked).run()
-            return Verified(violation=next(violations, None), checked=checked)
+        with (
+            snapshot(engine) as connection,
+            contextlib.closing(_Verification(connection, signing_keys, progress, checked).run()) as violations,
+        ):
+            violation = next(violations, None)
+        return Verified(violation=violation, checked=checked)
     except sa.exc.DBAPIError as error:
         if error.connection_invalidated or isinstance(error, sa.exc.InterfaceError):
             raise DatabaseUnreachable(
@@ -84,7 +88,8 @@ class _Verification:
         self._progress = progress
         self._checked = checked
 
-    def run(self) -> Iterator[Violation]:
+    def run(self) -> Generator[Violation, None, None]:
+        """Every violation, in order."""
         yield from self._check_types()
         yield from self._check_uniqueness()
         tenants = sorted(self._connection.execute(statements.TENANTS).scalars())

@@ -54,7 +54,7 @@ def doubled(columns: tuple[sa.Column[Any], ...]) -> sa.Select[Any]:
 def mistyped(table: sa.Table, dialect: str) -> sa.Select[Any]:
     """The primary key of a row with a value that is not of its column's type, and `wrong`: which."""
     wrong = {column.name: _mistyped(column, dialect) for column in table.columns}
-    key = (sa.cast(column, sa.Text).label(column.name) for column in table.primary_key)
+    key: Iterator[sa.Label[Any]] = (sa.cast(column, sa.Text).label(column.name) for column in table.primary_key)
     first = sa.case(*((condition, sa.literal(name)) for name, condition in wrong.items()), else_=sa.null())
     statement: sa.Select[Any] = sa.select(*key, first.label("wrong"))
     return statement.where(sa.or_(*wrong.values())).limit(1)

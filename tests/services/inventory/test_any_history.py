@@ -204,7 +204,7 @@ def test_any_history_is_answered_as_the_model_says_and_verifies(database_url: st
     with running(database_url, tokens) as service:
         Histories.service, Histories.tenants = service, itertools.count(1)
         service.clock.now = NOW
-        run_state_machine_as_test(  # type: ignore[no-untyped-call]
+        run_state_machine_as_test(
             Histories,
             settings=settings(
                 max_examples=EXAMPLES,

@@ -7,11 +7,11 @@ import pytest
 import sqlalchemy as sa
 
 from services.database import open_engine, writing
-from services.inventory.contract import Call, Outcome, VoidCall
+from services.inventory.contract import Call, Kind, Outcome, VoidCall
 from services.inventory.loading import NotTogether, insert_keys
 from services.inventory.problems import Problem, Refused
 from services.inventory.stock import StockKeeper
-from services.inventory.tables import KEYS
+from services.inventory.tables import COUNTERS, KEYS, RESERVATIONS, STOCK
 from tests.services.inventory.conftest import NOW
 from tests.services.inventory.test_books import KEY, OTHER, call
 
@@ -91,6 +91,61 @@ def test_no_key_is_taken_by_what_executes_nothing(database_url: str) -> None:
         keeper(engine).execute("acme", [redo, closed])
     with writing(engine) as connection:
         assert connection.execute(sa.select(KEYS)).all() == []
+    engine.dispose()
+
+
+def test_skus_are_locked_from_the_lowest_up_and_the_counter_last(database_url: str) -> None:
+    """Whoever waits for a SKU holds those before it, and keeps nobody from numbers."""
+    engine = open_engine(database_url)
+    for number, sku in enumerate(("FILTER-A", "FILTER-B")):
+        keeper(engine).perform(call(f"delivery-0000000000{number}", kind=Kind.DELIVER, quantities={sku: 5}))
+    both = call(MINE, quantities={"FILTER-A": 1, "FILTER-B": 1})
+    of_sku = sa.select(STOCK.c.version).where(STOCK.c.sku == sa.bindparam("sku"))
+    with ThreadPoolExecutor() as pool, engine.connect() as rival:
+        rival.execute(of_sku.with_for_update(), {"sku": "FILTER-B"})
+        waiting = pool.submit(keeper(engine).perform, both)
+        _until_somebody_waits(engine)
+        with engine.connect() as other:
+            other.execute(sa.select(COUNTERS).with_for_update(nowait=True))
+        with engine.connect() as other, pytest.raises(sa.exc.OperationalError, match="could not obtain lock"):
+            other.execute(of_sku.with_for_update(nowait=True), {"sku": "FILTER-A"})
+        rival.rollback()
+        assert waiting.result().outcome is Outcome.COMMITTED
+    engine.dispose()
+
+
+def test_the_end_of_a_hold_waits_for_the_confirm_that_is_under_way(database_url: str) -> None:
+    """Both under the reservation's lock: when the confirm has committed, there is nothing left to end."""
+    engine, confirming = open_engine(database_url), open_engine(database_url)
+    keeper(engine).perform(call("delivery-00000000001", kind=Kind.DELIVER, quantities={"FILTER-A": 5}))
+    keeper(engine).perform(call(KEY, quantities={"FILTER-A": 2}, hold_seconds=1))
+    holding, go = threading.Event(), threading.Event()
+
+    def commit(_connection: sa.Connection) -> None:
+        holding.set()
+        assert go.wait(20)
+
+    sa.event.listen(confirming, "commit", commit)
+    confirm = call(MINE, kind=Kind.CONFIRM, quantities={}, reservation_id="reservation-1")
+    with ThreadPoolExecutor() as pool:
+        try:
+            first = pool.submit(keeper(confirming).perform, confirm)
+            assert holding.wait(20)
+            over = sa.select(RESERVATIONS.c.expires_at <= sa.func.clock_timestamp())
+            while True:
+                with engine.connect() as connection:
+                    if connection.execute(over).scalar_one():
+                        break
+            second = pool.submit(keeper(engine).expire, "acme", ["reservation-1"])
+            _until_somebody_waits(engine)
+        finally:
+            go.set()
+        assert first.result().outcome is Outcome.COMMITTED
+        assert second.result() == 0
+    with engine.connect() as connection:
+        assert connection.execute(sa.select(RESERVATIONS.c.state)).scalars().all() == ["consumed"]
+        assert connection.execute(sa.select(STOCK.c.held, STOCK.c.consumed)).all() == [(0, 2)]
+    confirming.dispose()
     engine.dispose()
 
 

@@ -1,5 +1,7 @@
 """A database with everything in it, without what keeps it: for one change after another."""
 
+# ruff: noqa: S608 - the names are those of our own tables
+
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass

@@ -1,0 +1,109 @@
+"""Calls that go together get what they get one after the other."""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from services.database import open_engine
+from services.inventory.contract import Answer, Call, KeyedCall, Kind, VoidCall, fingerprint
+from services.inventory.loading import NotTogether
+from services.inventory.problems import Refused
+from services.inventory.stock import StockKeeper
+from services.inventory.verification.run import verify
+from tests.services.inventory.conftest import NOW, Clock
+
+_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}\.[0-9]{6}Z")
+_KEYS = [f"any-batch-{number:06d}-g1" for number in range(12)]
+keys = st.sampled_from(_KEYS)
+skus = st.sampled_from(("FILTER-A", "FILTER-B", "HOSE-C"))
+lines = st.dictionaries(skus, st.integers(1, 4), min_size=1, max_size=2)
+
+
+@st.composite
+def calls(draw: st.DrawFn) -> Call:
+    """One call of any kind; some come too late, some redo, many share their keys."""
+    kind = draw(st.sampled_from([*Kind]))
+    key = draw(keys)
+    if kind in {Kind.VOID, Kind.EXPIRY}:
+        return VoidCall(tenant="", key=key)
+    request: dict[str, Any] = {}
+    quantities: dict[str, int] = {}
+    reservation = None
+    hold = None
+    if kind is Kind.DELIVER:
+        sku, quantity = draw(skus), draw(st.integers(1, 9))
+        request, quantities = {"quantity": quantity, "sku": sku}, {sku: quantity}
+    elif kind is Kind.RESERVE:
+        quantities = dict(sorted(draw(lines).items()))
+        request = {"lines": [{"quantity": quantity, "sku": sku} for sku, quantity in quantities.items()]}
+        hold = draw(st.sampled_from([None, 3600]))
+        request |= {} if hold is None else {"hold_seconds": hold}
+    else:
+        reservation = f"reservation-{draw(st.integers(1, 4))}"
+    path = {} if reservation is None else {"id": reservation}
+    return KeyedCall(
+        tenant="",
+        key=key,
+        kind=kind,
+        request=request,
+        fingerprint=fingerprint(kind, path, request),
+        not_after=NOW + timedelta(hours=1 if draw(st.integers(0, 9)) else -1),
+        supersedes=tuple(sorted(draw(st.sets(keys, max_size=2)) - {key}, reverse=True)),
+        quantities=quantities,
+        reservation_id=reservation,
+        hold_seconds=hold,
+    )
+
+
+def execute(keeper: StockKeeper, tenant: str, batch: Sequence[Call], went: list[int]) -> list[Answer | Refused]:
+    """Together, or each alone where they cannot go together: what the queue does; how many went is told."""
+    own = [replace(call, tenant=tenant) for call in batch]
+    try:
+        answers = keeper.execute(tenant, own)
+    except NotTogether:
+        return [answer for call in own for answer in _alone(keeper, call)]
+    went.append(len(batch))
+    return answers
+
+
+def _alone(keeper: StockKeeper, call: Call) -> list[Answer | Refused]:
+    try:
+        return [keeper.perform(call)]
+    except Refused as refused:
+        return [refused]
+
+
+def said(answer: Answer | Refused) -> Any:
+    """What a caller hears, but for the time."""
+    if isinstance(answer, Refused):
+        return answer.problem, answer.detail, json.dumps(answer.members)
+    return answer.http_status, _TIME.sub("a time", answer.body.decode()), answer.outcome, answer.replayed
+
+
+def test_calls_that_go_together_get_what_they_get_one_after_the_other(database_url: str) -> None:
+    """Status, body, outcome and whether it is a repetition; and both halves verify."""
+    engine = open_engine(database_url)
+    keeper = StockKeeper(engine, Clock())
+    numbers = iter(range(1_000_000))
+    went: list[int] = []
+
+    @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @given(st.lists(st.lists(calls(), min_size=1, max_size=8), min_size=1, max_size=6))
+    def same(batches: list[list[Call]]) -> None:
+        number = next(numbers)
+        for batch in batches:
+            together = execute(keeper, f"together-{number}", batch, went)
+            alone = [answer for call in batch for answer in execute(keeper, f"alone-{number}", [call], [])]
+            assert list(map(said, together)) == list(map(said, alone))
+
+    same()
+    assert sum(size > 1 for size in went) > 50
+    found = verify(engine)
+    assert found.violation is None, found.violation.sentence
+    engine.dispose()
