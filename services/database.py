@@ -262,13 +262,19 @@ def _queue(engine: sa.Engine) -> threading.Lock:
 
 @contextmanager
 def reading(engine: sa.Engine) -> Iterator[sa.Connection]:
-    """One read transaction: a single snapshot of the database.
+    """One read transaction. On PostgreSQL each of its statements sees a moment of its own: see `at_one_moment`.
 
     Raises:
         DatabaseUnreachable: the database cannot be opened or connected to.
     """
     with _connected(engine) as connection, _begun(connection):
         yield connection
+
+
+def at_one_moment(connection: sa.Connection) -> None:
+    """Let all statements of a read transaction that has just begun see the same moment, as they do on SQLite."""
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from services.database import UtcDateTime, reading
+from services.database import UtcDateTime, at_one_moment, reading
 
 _AT_ONCE = 1000
 
@@ -20,8 +20,8 @@ _AT_ONCE = 1000
 def snapshot(engine: sa.Engine) -> Iterator[sa.Connection]:
     """One moment of the database for as many statements as it takes, however long that is."""
     with reading(engine) as connection:
-        if connection.dialect.name == "postgresql":  # by default each statement there sees a moment of its own
-            connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        at_one_moment(connection)
+        if connection.dialect.name == "postgresql":
             connection.exec_driver_sql("SET LOCAL statement_timeout = 0")  # to sort a big table takes its time
             yield connection
             return

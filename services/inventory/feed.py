@@ -16,7 +16,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from services.database import DatabaseUnreachable, reading
+from services.database import DatabaseUnreachable, at_one_moment, reading
 from services.inventory import receipts, statements
 from services.inventory.books import Stored, key_expired
 from services.inventory.contract import Answer, Outcome, ReservationState, is_reservation_id, is_sku, rfc3339, to_json
@@ -184,6 +184,7 @@ class Reader:
     def digests(self, tenant: str, prefix: str) -> bytes:
         """Count and digest of a range of keys and of the ranges in it, or of the receipts in the deepest."""
         with self._reading() as connection:
+            at_one_moment(connection)  # the digests are those of the watermark, whatever commits meanwhile
             watermark = _watermark(connection, tenant)
             ranges = connection.execute(
                 sa.select(DIGESTS.c.prefix, DIGESTS.c.count.label("number"), DIGESTS.c.digest)

@@ -10,7 +10,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from services.database import reading
+from services.database import at_one_moment, reading
 from services.effects.keys import release_name
 from services.effects.records import Attempt, EffectRow, Outcome, OutcomeState, Seen, Source
 from services.effects.states import EffectState
@@ -113,8 +113,7 @@ class JournalReads:
     def snapshot(self) -> Snapshot:
         """The whole journal at one moment, as it was written; nothing in it is interpreted."""
         with reading(self._engine) as connection:
-            if connection.dialect.name == "postgresql":  # by default each statement there sees a moment of its own
-                connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            at_one_moment(connection)
             effects = connection.execute(sa.select(EFFECTS).order_by(EFFECTS.c.key)).mappings()
             entries = connection.execute(sa.select(ENTRIES).order_by(ENTRIES.c.id)).mappings()
             return Snapshot(

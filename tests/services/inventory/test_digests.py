@@ -3,9 +3,10 @@
 import hashlib
 
 import rfc8785
+import sqlalchemy as sa
 
 from services.inventory.digests import item, place, to_hex, total
-from tests.services.inventory.conftest import Caller
+from tests.services.inventory.conftest import Caller, Service
 
 
 def test_a_digest_is_a_sum_that_no_order_changes() -> None:
@@ -47,3 +48,20 @@ def test_a_prefix_is_nothing_else(caller: Caller) -> None:
     """Odd lengths, capitals and more digits than there are."""
     for prefix in ("a", "abc", "AB", "zz", "abcdef", " "):
         assert caller.http.get("/v1/receipts/digests", params={"prefix": prefix}).status_code == 400
+
+
+def test_a_page_is_of_one_moment_whatever_commits_meanwhile(service: Service, caller: Caller) -> None:
+    """Count and watermark belong together: a receipt that lands between the two reads is in neither."""
+    landed: list[int] = []
+
+    def land(_connection: object, _cursor: object, text: str, *_: object) -> None:
+        if text.startswith("SELECT digests.prefix") and not landed:
+            landed.append(0)
+            landed.append(caller.deliver(1).status_code)
+
+    sa.event.listen(service.engine, "before_cursor_execute", land)
+    page = caller.http.get("/v1/receipts/digests").json()
+    sa.event.remove(service.engine, "before_cursor_execute", land)
+    assert landed == [0, 201]
+    assert page["count"] == page["watermark"] == 1
+    assert caller.http.get("/v1/receipts/digests").json()["count"] == 2
