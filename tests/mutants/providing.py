@@ -73,10 +73,7 @@ MUTANTS: Final = (
         file="services/inventory/digests.py",
         before="int(known.digest, 16) if known else 0",
         after="0",
-        tests=(
-            f"{_TESTS}/test_digests.py::test_every_receipt_is_in_its_ranges",
-            f"{_TESTS}/verification/test_run.py::test_a_database_at_work_is_clean",
-        ),
+        tests=(f"{_TESTS}/verification/test_run.py::test_a_database_at_work_is_clean",),
         paired="an audit by digests, which would pass over it",
     ),
     Mutant(
@@ -136,10 +133,7 @@ MUTANTS: Final = (
         file="services/inventory/books.py",
         before="if reservation.state not in {ReservationState.HELD, ReservationState.CONSUMED}:",
         after="if False:",
-        tests=(
-            f"{_TESTS}/test_books.py::test_a_reservation_moves_on_and_never_back",
-            f"{_TESTS}/test_any_history.py::test_any_history_is_answered_as_the_model_says_and_verifies",
-        ),
+        tests=(f"{_TESTS}/test_books.py::test_a_reservation_moves_on_and_never_back",),
         paired="a second release under a key of its own",
     ),
 )
