@@ -26,7 +26,7 @@ from workflows import policies
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docker-compose.yml").read_text()
 VARIABLE = re.compile(r"\$\{([A-Z_]+):-([^}]*)\}")
-SECRET = re.compile("PASSWORD|TOKEN")
+SECRET = re.compile("PASSWORD|TOKEN|SIGNING_KEYS")
 HOST_AND_PORT = re.compile(r"\b(?:postgres|inventory|temporal):(?=[0-9])")
 # What runs where a service of our image names no other program.
 ENTRYPOINT: list[str] = json.loads(re.findall("(?m)^ENTRYPOINT (.*)$", (ROOT / "Dockerfile").read_text())[0])
@@ -41,8 +41,12 @@ def read(values: dict[str, str] | None = None) -> dict[str, dict[str, Any]]:
 
 
 # Every secret another one, so that a password which one service gives to another's role is refused.
-SECRETS = {name: f"secret-{number}" for number, name in enumerate(sorted({name for name, _ in VARIABLE.findall(TEXT)}))
-           if SECRET.search(name)}  # fmt: skip
+# As long as a signing key must be.
+SECRETS = {
+    name: f"secret-{number:025d}"
+    for number, name in enumerate(sorted({name for name, _ in VARIABLE.findall(TEXT)}))
+    if SECRET.search(name)
+}
 SERVICES = read(SECRETS)
 
 
@@ -71,7 +75,9 @@ def test_each_service_has_its_own_database_and_no_other() -> None:
 
 def test_secrets_come_by_environment_and_say_that_they_are_for_development() -> None:
     """None in a command line, none written down, and each default names itself."""
-    assert {default for name, default in VARIABLE.findall(TEXT) if SECRET.search(name)} == {"development-only"}
+    defaults = {name: default for name, default in VARIABLE.findall(TEXT) if SECRET.search(name)}
+    assert defaults.pop("INVENTORY_SIGNING_KEYS") == ""  # no signatures
+    assert set(defaults.values()) == {"development-only"}
     for service in SERVICES.values():
         lists = (service.get("entrypoint"), service.get("command"), service.get("healthcheck", {}).get("test"))
         words = [word for each in lists for word in each or []]
@@ -79,6 +85,22 @@ def test_secrets_come_by_environment_and_say_that_they_are_for_development() -> 
         for variable, value in service.get("environment", {}).items():
             if SECRET.search(variable):
                 assert any(secret in value for secret in SECRETS.values()), f"{variable} is written down"
+
+
+def test_signing_keys_and_retention_are_set_by_one_variable_each_where_they_belong() -> None:
+    """The service signs by the keys that the workers believe; by default there are none, and nothing is dropped."""
+    for values, keys, seconds in (
+        ({}, "", ""),
+        ({"INVENTORY_SIGNING_KEYS": "next,last", "INVENTORY_RETENTION_SECONDS": "86400"}, "next,last", "86400"),
+    ):
+        services = read(values)
+        for variable, value, users in (
+            ("COUNTERFOIL_INVENTORY_SIGNING_KEYS", keys, {"inventory", "worker"}),
+            ("COUNTERFOIL_INVENTORY_RETENTION_SECONDS", seconds, {"inventory"}),
+        ):
+            found = {name: service["environment"][variable] for name, service in services.items()
+                     if variable in service.get("environment", {})}  # fmt: skip
+            assert found == dict.fromkeys(users, value)
 
 
 def test_a_process_that_serves_comes_back_and_has_time_to_end() -> None:

@@ -189,9 +189,8 @@ def _kind_faults(receipt: Mapping[str, Any]) -> list[str]:
     if not isinstance(request, dict):
         return [f"request of {kind} is not an object"]
     moved = kind in {"inventory.confirm", "inventory.release"}
-    # A move that was refused before its reservation was looked at does not name it.
     if moved and receipt["reservation_id"] is None:
-        return [] if receipt["reason"] == "predecessor-committed" else [f"{kind} names no reservation"]
+        return [f"{kind} names no reservation"]
     expected = fingerprint(kind, {"id": receipt["reservation_id"]} if moved else {}, request)
     if (receipt["fingerprint_version"], receipt["fingerprint"]) != ("cf-fp1", expected):
         return [f"fingerprint should be {expected}; it is {receipt['fingerprint']}"]

@@ -119,13 +119,16 @@ class Report:
         }
 
 
-async def examine(http: httpx.AsyncClient, *, rounds: int, progress: Callable[[str], None]) -> Report:
+async def examine(
+    http: httpx.AsyncClient, *, rounds: int, progress: Callable[[str], None], checks: Iterable[Check] = CHECKS
+) -> Report:
     """Check a provider.
 
     Args:
         http: a client with its URL and a token that may write, from `bench.connect`.
         rounds: how often each race is run.
         progress: told of each capability as it is begun.
+        checks: which, of `CHECKS` and in their order.
 
     Raises:
         Refused: the token is not accepted, or may not write.
@@ -134,11 +137,11 @@ async def examine(http: httpx.AsyncClient, *, rounds: int, progress: Callable[[s
     bench = Bench(http, rounds=rounds)
     await _admitted(bench)
     findings: list[Finding] = []
-    for capability, checks in itertools.groupby(CHECKS, key=lambda check: check.capability):
+    for capability, its in itertools.groupby(checks, key=lambda check: check.capability):
         progress(capability.value)
         before = tuple(findings)
         # Side by side: most of the time is waiting, for commits and for holds to end.
-        findings += await asyncio.gather(*(_find(bench.for_one_check(), check, before) for check in checks))
+        findings += await asyncio.gather(*(_find(bench.for_one_check(), check, before) for check in its))
     return Report(run=bench.run, requests=len(bench.everything), findings=tuple(findings), seen=await _see(bench))
 
 

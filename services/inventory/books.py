@@ -24,7 +24,10 @@ from services.inventory.contract import (
     VoidCall,
     expiry_key,
 )
-from services.inventory.problems import Problem, Refused, no_reservation
+from services.inventory.problems import Fault, Invalid, Problem, Refused, no_reservation
+
+# What a SKU can have had in all: beyond it a reader of JSON may see another number than was written.
+MAX_UNITS = 2**53 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,6 +172,8 @@ class Books:
             return _expired(known) or _mismatch(known, call) or Repeated(known=known)
         if call.reservation_id is not None and call.reservation_id not in self.reservations:
             return no_reservation()
+        if call.kind is Kind.DELIVER and self._overflows(call):
+            return _too_many()
         standing = self._close_predecessors(call)
         if standing is not None:
             return self._add(
@@ -177,10 +182,14 @@ class Books:
                     Problem.PREDECESSOR_COMMITTED,
                     "A former generation of this effect is committed and its units are not released. "
                     "Nothing was executed.",
+                    reservation=self.reservations.get(call.reservation_id or ""),
                     predecessor=standing,
                 )
             )
         return self._add(self._execute(call))
+
+    def _overflows(self, call: KeyedCall) -> bool:
+        return any(self.stock[sku].received + quantity > MAX_UNITS for sku, quantity in call.quantities.items())
 
     def _close_predecessors(self, call: KeyedCall) -> Known | None:
         """Close the former generations that never came; the newest that stands in the way, if one does."""
@@ -324,6 +333,11 @@ def _mismatch(known: Known, call: KeyedCall) -> Refused | None:
         "This key was used for another request. Nothing was executed. "
         "Read the key's receipt and compare its request with this one.",
     )
+
+
+def _too_many() -> Refused:
+    """Nothing is stored: no receipt could say what was delivered, and the key is free for less."""
+    return Invalid([Fault(at="/quantity", message=f"With it the SKU would have had more than {MAX_UNITS} units.")])
 
 
 def _tombstone(key: str, reason: str) -> Entry:

@@ -41,8 +41,11 @@ READ_KEY_PATTERN = f"{KEY_PATTERN}(?:{_EXPIRY})?"
 _READ_KEY = re.compile(READ_KEY_PATTERN)
 _RESERVATION_ID = re.compile("reservation-[1-9][0-9]{0,17}")
 _GENERATION = re.compile("-g([1-9][0-9]{0,8})$")
-# RFC 3339, and UTC spelled as UTC: "-00:00" says that the offset is unknown, any other that a clock is elsewhere.
-_UTC_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?(?:[Zz]|\+00:00)")
+# RFC 3339, and UTC spelled as UTC: "-00:00" says that the offset is unknown, any other that a clock is elsewhere. Hour
+# 24 is the next day to some readers.
+_UTC_TIME = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt](?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?(?:[Zz]|\+00:00)"
+)
 
 
 class Kind(StrEnum):

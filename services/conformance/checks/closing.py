@@ -47,12 +47,17 @@ async def _a_void_answers_what_the_key_came_to(bench: Bench) -> None:
     expect(await bench.balances(sku) == (10, 8, 0, 2), "a void moved something", bench.heard[-1])
 
 
-@check(_VOID, "PUT, no key header, no Effect header; the body is empty or `{}`.")
+@check(_VOID, "PUT, its key in the path alone; the body is empty or `{}`.")
 async def _a_void_needs_nothing_but_its_path(bench: Bench) -> None:
     path = f"/v1/receipts/{bench.key()}/void"
     expect_answer(await bench.call("PUT", path, body=b'{"reason":"over"}'), 400, "validation-failed")
-    expect_answer(await bench.call("PUT", path, body=b"[]"), 400, "validation-failed")
-    expect_answer(await bench.call("PUT", path, body=b"{}"), 200)
+    for body in (b"[]", b" "):
+        expect_answer(await bench.call("PUT", path, body=body), 400, "validation-failed")
+    bad = await bench.call("PUT", "/v1/receipts/short/void", body=b"[]")
+    expect_answer(bad, 400, "idempotency-key-invalid")  # the key before the body
+    other = [("Idempotency-Key", bench.key()), ("Effect-Not-After", "never"), ("Effect-Supersedes", "")]
+    closed = expect_answer(await bench.call("PUT", path, other, b"{}"), 200)
+    expect(closed.outcome == "voided", "headers of a keyed POST are not looked at", closed)
     for key in ("short", "%22" + bench.key() + "%22", f"{bench.key()}@expiry", "a" * 129):
         expect_answer(await bench.void(key), 400, "idempotency-key-invalid")
 

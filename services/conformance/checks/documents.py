@@ -71,7 +71,25 @@ async def _what_is_not_there_is_said_in_a_problem_document(bench: Bench) -> None
         ("PUT", "/v1/deliveries"),
         ("POST", f"/v1/stock/{bench.sku()}"),
     ):
-        expect_answer(await bench.call(method, path), 405, "method-not-allowed")
+        refused = expect_answer(await bench.call(method, path), 405, "method-not-allowed")
+        expect("allow" in refused.headers, "a 405 says in Allow what the path takes", refused)
+
+
+@check(_PROBLEMS, "HEAD is GET without the body")
+async def _a_head_is_answered_as_a_get_is(bench: Bench) -> None:
+    path = f"/v1/stock/{await bench.delivered(1)}"
+    head = await bench.call("HEAD", path)
+    expect((head.status, head.body) == (200, b""), f"HEAD {path} should be 200 without a body", head)
+
+
+@check(_PROBLEMS, "the request's own, if it has exactly one, of `[A-Za-z0-9._~-]{1,128}`")
+async def _a_request_keeps_its_own_id(bench: Bench) -> None:
+    own = f"{bench.run}.~_".ljust(128, "x")
+    seen = await bench.call("GET", "/livez", [("X-Request-Id", own)])
+    expect(seen.headers.get("x-request-id") == own, f"X-Request-Id should be {own}", seen)
+    for ids in ([own + "x"], [f"{bench.run} 1"], [f"{bench.run}-1", f"{bench.run}-2"]):
+        seen = await bench.call("GET", "/livez", [("X-Request-Id", each) for each in ids])
+        expect(seen.headers.get("x-request-id") not in [*ids, ", ".join(ids)], "what is no id is replaced", seen)
 
 
 @check(_PROBLEMS, "The first that applies answers; nothing behind it is looked at.")
@@ -120,8 +138,6 @@ async def _health_is_said_without_a_token(bench: Bench) -> None:
     for path, said in (("/livez", {"status": "live"}), ("/readyz", {"status": "ready"})):
         seen = expect_answer(await bench.call("GET", path, nobody), 200)
         expect(seen.document == said, f"{path} says {said}", seen)
-    seen = expect_answer(await bench.call("GET", "/openapi.json", nobody), 200)
-    expect("paths" in seen.document, "/openapi.json is an OpenAPI document", seen)
 
 
 CHECKS = (
@@ -129,6 +145,8 @@ CHECKS = (
     _no_two_keys_share_a_receipt_or_a_sequence,
     _a_request_without_its_token_does_nothing,
     _what_is_not_there_is_said_in_a_problem_document,
+    _a_head_is_answered_as_a_get_is,
+    _a_request_keeps_its_own_id,
     _the_first_check_that_applies_answers,
     _every_refusal_that_was_heard_is_a_problem_document,
     _every_answer_that_was_heard_has_its_headers,

@@ -70,7 +70,7 @@ async def _a_redo_over_a_delivery_is_refused(bench: Bench) -> None:
     expect(await bench.balances(sku) == (5, 5, 0, 0), "a delivery was done in two generations", redo)
 
 
-@check(_SUPERSEDES, "If the redo ends without a receipt (412, 404), none of this has happened.")
+@check(_SUPERSEDES, "If the redo ends without a receipt (412, 404, a delivery's 400), none of this has happened.")
 async def _a_redo_without_a_receipt_closes_nothing(bench: Bench) -> None:
     sku, name = await bench.delivered(10), bench.name()
     older = [f"{name}-g1"]
@@ -82,6 +82,23 @@ async def _a_redo_without_a_receipt_closes_nothing(bench: Bench) -> None:
     missing = await bench.move(f"{bench.run}-nothing", "release", f"{name}-g2", supersedes=[f"{name}-g1"])
     expect_answer(missing, 404, "reservation-not-found")
     expect_answer(await bench.reserve(sku, 2, f"{name}-g1"), 201)
+
+
+@check(_SUPERSEDES, "Of a confirm, release or expiry, refused or not: those of its reservation.")
+async def _a_release_refused_for_its_former_generation_names_its_reservation(bench: Bench) -> None:
+    sku, name = await bench.delivered(10), bench.name()
+    given, kept = await bench.reserved(sku, 2), await bench.reserved(sku, 3)
+    former = expect_answer(await bench.move(given["reservation_id"], "release", f"{name}-g1"), 200)
+    # Whether there is a reservation is seen before whether a former generation stands.
+    missing = await bench.move(f"{bench.run}-nothing", "release", f"{name}-g2", supersedes=[f"{name}-g1"])
+    expect_answer(missing, 404, "reservation-not-found")
+    redo = await bench.move(kept["reservation_id"], "release", f"{name}-g2", supersedes=[f"{name}-g1"])
+    expect_answer(redo, 409, "predecessor-committed")
+    expect(redo.document["predecessor"] == former.receipt, "predecessor is the release that stands", former, redo)
+    said = (redo.receipt["reservation_id"], redo.receipt["lines"])
+    expected = (kept["reservation_id"], [{"sku": sku, "requested": 3, "granted": 0}])
+    expect(said == expected, f"reservation_id and lines should be {expected}", redo)
+    expect(await bench.balances(sku) == (10, 7, 0, 3), "a refused release moved something", redo)
 
 
 @check(_SUPERSEDES, "Empty, an empty element, a repeated key, the own key, more than 16, or what is no key")
@@ -144,6 +161,7 @@ CHECKS = (
     _a_redo_over_a_rejected_generation_passes,
     _a_redo_over_a_delivery_is_refused,
     _a_redo_without_a_receipt_closes_nothing,
+    _a_release_refused_for_its_former_generation_names_its_reservation,
     _a_list_that_cannot_be_former_generations_is_refused,
     _a_list_may_be_split_and_quoted,
     _a_redo_and_its_delayed_former_generation_at_once_are_one_effect,

@@ -123,6 +123,9 @@ async def _an_expired_hold_is_neither_confirmed_nor_released(bench: Bench) -> No
     for move in ("confirm", "release"):
         late = expect_answer(await bench.move(made["reservation_id"], move), 409, "hold-expired")
         expect(late.outcome == "rejected", "the refusal is a stored receipt", late)
+        said = (late.receipt["reservation_id"], late.receipt["lines"])
+        expected = (made["reservation_id"], [{"sku": sku, "requested": 3, "granted": 0}])
+        expect(said == expected, f"reservation_id and lines should be {expected}", late)
     seen = await _reservation(bench, made)
     expect(seen.document["state"] == "expired", "whoever meets a due hold has it expired", seen)
     # Another's reserve of the units that came back is not touched by a late confirm.
@@ -138,6 +141,24 @@ async def _units_of_a_hold_that_is_over_can_be_had_at_once(bench: Bench) -> None
     await _over()
     expect_answer(await bench.reserve(sku, 3), 201)
     expect(await bench.balances(sku) == (3, 0, 0, 3), "the units went from the hold to the reserve", bench.heard[-1])
+
+
+@check(_HOLDS, "Several holds may end in one transaction: each has its receipt and its movements.", Capability.LOOKUP)
+async def _holds_that_end_together_have_a_receipt_each(bench: Bench) -> None:
+    sku = await bench.delivered(6)
+    held = await asyncio.gather(*(bench.reserved(sku, quantity, hold_seconds=_SHORT) for quantity in (1, 2, 3)))
+    await _over()
+    taken = await bench.reserved(sku, 6)
+    ends = [expect_answer(await bench.receipt(f"{one['key']}@expiry"), 200).receipt for one in held]
+    lines = [(end["reservation_id"], end["lines"]) for end in ends]
+    expect(
+        lines == [(one["reservation_id"], one["lines"]) for one in held], "each expiry is of its hold", bench.heard[-1]
+    )
+    versions = sorted(end["stock_versions"][sku] for end in ends)
+    expect(versions == [5, 6, 7], "each expiry is a movement, before the one that needed it", *bench.heard[-3:])
+    before = all(end["sequence"] < taken["sequence"] for end in ends)
+    expect(before, "an expiry's sequence is below that of the call that needed it", *bench.heard[-3:])
+    expect(await bench.balances(sku) == (6, 0, 0, 6), "all units went from the holds to the reserve", bench.heard[-1])
 
 
 @check(_HOLDS, "A hold that is due but not yet expired is expired first (section 8).", Capability.SUPERSEDES)
@@ -199,6 +220,7 @@ CHECKS = (
     _a_hold_expires_by_itself_with_a_receipt,
     _an_expired_hold_is_neither_confirmed_nor_released,
     _units_of_a_hold_that_is_over_can_be_had_at_once,
+    _holds_that_end_together_have_a_receipt_each,
     _a_redo_over_a_hold_that_is_over_passes,
     _confirms_and_releases_at_once_end_in_one_state,
 )

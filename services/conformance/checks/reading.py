@@ -72,10 +72,14 @@ async def _many_keys_are_looked_up_at_once(bench: Bench) -> None:
 @check(_LOOKUP, "| `keys` | 1 to 500 keys |")
 async def _a_lookup_of_what_is_no_list_of_keys_is_refused(bench: Bench) -> None:
     key = bench.key()
+    path, other = "/v1/receipts/lookup", [("Idempotency-Key", "short"), ("Effect-Not-After", "never")]
+    seen = await bench.call("POST", path, other, to_json({"keys": [key]}))
+    expect_answer(seen, 200)  # headers of a keyed POST are not looked at
+    expect_answer(await bench.get(path), 400, "idempotency-key-invalid")
     for keys in ([], [f"{key}{number}" for number in range(_MOST_KEYS + 1)], ["short"], [f'"{key}"'], [1], key, None):
         expect_answer(await _look_up(bench, keys), 400, "validation-failed")
     too_long = b'{"keys":["%s"]%s}' % (key.encode(), b" " * 131_072)
-    expect_answer(await bench.call("POST", "/v1/receipts/lookup", body=too_long), 413, "payload-too-large")
+    expect_answer(await bench.call("POST", path, body=too_long), 413, "payload-too-large")
 
 
 async def _look_up(bench: Bench, keys: object) -> Exchange:
@@ -125,8 +129,19 @@ async def _the_feed_goes_on_page_by_page(bench: Bench) -> None:
 @check(_FEED, "Query parameters** are each given at most once, and an unknown one is 400")
 async def _a_question_that_could_be_misread_is_refused(bench: Bench) -> None:
     wrong = ("limit=0", "limit=1001", "limit=x", "after=-1", "after=01", "after=1.0", "after=1&after=2", "sequence=1")
-    for query in (*wrong, "reference=", f"reference={'a' * 513}", f"after={10**18}"):
+    texts = ("reference=", f"reference={'a' * 513}", "sku=", f"sku={'a' * 513}")
+    for query in (*wrong, *texts, f"after={10**18}"):
         expect_answer(await bench.get(f"/v1/receipts?{query}"), 400, "validation-failed")
+
+
+@check(_FEED, "It is decoded as a form's is: UTF-8 in percent signs, `+` is a blank.")
+async def _a_question_is_decoded_as_a_form_is(bench: Bench) -> None:
+    sku, name = await bench.delivered(10), bench.name()
+    made = await bench.reserved(sku, 1, reference=f"{name} ä+b")
+    page = await _page(bench, f"reference={name}+%C3%A4%2Bb")
+    expect(page.document["receipts"] == [made], "the reference with blank, umlaut and plus is found", page)
+    nothing = await _page(bench, "sku=%20")
+    expect(nothing.document["receipts"] == [], "what is no SKU finds nothing", nothing)
 
 
 @check(_FEED, "The feed never skips: a sequence is handed out under a lock that is held until commit")
@@ -179,7 +194,7 @@ async def _each_range_is_the_sum_of_what_is_below_it(bench: Bench) -> None:
 
 @check(
     _DIGESTS,
-    "The sums are kept in the transaction that writes the receipt, so they never lag behind it",
+    "they never lag behind it, and a page is of one moment",
     Capability.DEDUPE,
 )
 async def _a_receipt_counts_at_once(bench: Bench) -> None:
@@ -233,6 +248,7 @@ CHECKS = (
     _the_feed_lists_what_was_decided_in_order,
     _the_feed_goes_on_page_by_page,
     _a_question_that_could_be_misread_is_refused,
+    _a_question_is_decoded_as_a_form_is,
     _no_receipt_appears_below_one_that_was_seen,
     _each_range_is_the_sum_of_what_is_below_it,
     _a_receipt_counts_at_once,

@@ -34,7 +34,8 @@ def _same(first: Exchange, again: Exchange) -> None:
 async def _another_request_under_a_used_key_is_refused(bench: Bench) -> None:
     sku, key = await bench.delivered(10), bench.key()
     first = expect_answer(await bench.reserve(sku, 2, key), 201)
-    expect_answer(await bench.reserve(sku, 5, key), 422, "idempotency-key-reused")
+    reused = expect_answer(await bench.reserve(sku, 5, key), 422, "idempotency-key-reused")
+    expect(not reused.replayed, "a refusal that is not stored is no replay", reused)
     expect_answer(await bench.deliver(sku, 2, key), 422, "idempotency-key-reused")
     expect_answer(await bench.move(first.receipt["reservation_id"], "release", key), 422, "idempotency-key-reused")
     _same(first, await bench.reserve(sku, 2, key))

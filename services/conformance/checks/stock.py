@@ -105,6 +105,13 @@ async def _the_ledger_goes_on_after_a_version(bench: Bench) -> None:
     said = (page.document["next_after_version"], page.document["version"])
     expect([one["version"] for one in page.document["movements"]] == [3, 4], "versions 3 and 4 come after 2", page)
     expect(said == (4, 4), "next_after_version is the version at the end", page)
+    for after in (4, 9):
+        page = expect_answer(await bench.get(f"/v1/ledger/{sku}?after_version={after}"), 200)
+        have = tuple(page.document[name] for name in ("movements", "next_after_version", "version"))
+        expect(have == ([], after, 4), f"after version {after} nothing comes, and {after} stays", page)
+    for query in ("after_version=x", "after_version=-1", "after_version=1&after_version=1", "after=1"):
+        # The query before the SKU, which is not there.
+        expect_answer(await bench.get(f"/v1/ledger/{bench.sku()}?{query}"), 400, "validation-failed")
 
 
 @check(_STOCK, "received = available + held + consumed, none below zero, per SKU")

@@ -21,6 +21,7 @@ def _bodies(sku: str) -> dict[str, bytes]:
 
     return {
         "nothing": b"",
+        "white space alone": b" \n",
         "cut off": good[:-1].encode(),
         "two documents": (good + good).encode(),
         "not UTF-8": b'{"sku":"\xff","quantity":1}',

@@ -78,7 +78,8 @@ REFUSED_RELEASE = REJECTED | {
     "kind": "inventory.release",
     "reason": "predecessor-committed",
     "request": {},
-    "lines": [],
+    "fingerprint": fingerprint("inventory.release", {"id": "reservation-1"}, {}),
+    "reservation_id": "reservation-1",
 }
 
 
@@ -103,7 +104,7 @@ def problem(name: str, status: int, **members: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("receipt", [COMMITTED, REJECTED, TOMBSTONE, EXPIRY, REFUSED_RELEASE])
 def test_a_receipt_as_the_contract_has_it_is_without_fault(receipt: dict[str, Any]) -> None:
-    """One of each outcome, the service's own, and the one that names no reservation."""
+    """One of each outcome, the service's own, and a refused move of a reservation."""
     assert receipt_faults(receipt) == []
 
 
@@ -140,7 +141,8 @@ def test_a_receipt_as_the_contract_has_it_is_without_fault(receipt: dict[str, An
         (TOMBSTONE, {"outcome": "committed"}),
         (EXPIRY, {"outcome": "voided"}),
         (EXPIRY, {"request": {}}),
-        (REFUSED_RELEASE, {"reason": "invalid-transition"}),
+        (REFUSED_RELEASE, {"reservation_id": None}),
+        (REFUSED_RELEASE, {"reservation_id": "reservation-2"}),
     ],
 )
 def test_each_fault_of_a_receipt_is_found(receipt: dict[str, Any], change: dict[str, Any]) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from services.inventory.books import Balance, Books, Entry, Repeated, Reserved, Stored
+from services.inventory.books import MAX_UNITS, Balance, Books, Entry, Repeated, Reserved, Stored
 from services.inventory.contract import Expiry, KeyedCall, Kind, Outcome, ReservationState, VoidCall
 from services.inventory.problems import Problem, Refused
 
@@ -96,6 +96,21 @@ def test_a_redo_meets_a_former_generation_of_its_own_batch() -> None:
     assert [entry.key for entry in own.entries] == [KEY, redo.key]
 
 
+@pytest.mark.parametrize("kind", [Kind.CONFIRM, Kind.RELEASE])
+def test_a_move_refused_for_its_former_generation_names_its_reservation(kind: Kind) -> None:
+    """As every refused move does, with the lines that it did not move."""
+    own = books(available=7, held=3)
+    own.reservations["reservation-1"] = reserved()
+    first = made(own.judge(call(OTHER)))
+    redo = call(
+        "key-0000000000000002-g2", kind=kind, quantities={}, reservation_id="reservation-1", supersedes=(OTHER,)
+    )
+    refused = made(own.judge(redo))
+    assert (refused.reason, refused.predecessor) == (Problem.PREDECESSOR_COMMITTED, first)
+    assert refused.reservation is own.reservations["reservation-1"]
+    assert [(line.sku, line.requested, line.granted) for line in refused.lines] == [("FILTER-A", 3, 0)]
+
+
 @pytest.mark.parametrize(
     ("state", "kind", "reason"),
     [
@@ -152,6 +167,17 @@ def test_what_retention_has_taken_is_never_executed_or_closed() -> None:
         assert refused.problem is Problem.KEY_EXPIRED
         assert refused.members["expired"]["outcome"] == "committed"
     assert own.entries == []
+
+
+def test_a_delivery_of_more_than_a_sku_can_have_takes_no_key() -> None:
+    """Up to there it is committed; what is beyond is refused alone, and closes no former generation."""
+    own = books(received=MAX_UNITS - 2, available=MAX_UNITS - 2)
+    deliver = replace(call(), kind=Kind.DELIVER, supersedes=(OTHER,))
+    refused = own.judge(replace(deliver, quantities={"FILTER-A": 3}))
+    assert isinstance(refused, Refused)
+    assert (refused.problem, own.entries) == (Problem.VALIDATION_FAILED, [])
+    assert made(own.judge(deliver)).outcome is Outcome.COMMITTED
+    assert own.stock["FILTER-A"].received == MAX_UNITS
 
 
 def test_a_delivery_creates_its_sku_for_the_rest_of_the_batch() -> None:

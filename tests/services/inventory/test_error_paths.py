@@ -2,7 +2,9 @@
 
 import re
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import httpx
@@ -10,11 +12,15 @@ import pytest
 import sqlalchemy as sa
 from starlette.routing import Route
 
+from services.database import writing
 from services.inventory.app import create_app
+from services.inventory.books import MAX_UNITS
 from services.inventory.edge import LOOKUP
 from services.inventory.problems import RETRIABLE, STATUS, Problem
+from services.inventory.tables import STOCK
 from services.inventory.tokens import Grant
-from tests.services.inventory.conftest import Service, connect, running
+from tests.services.inventory.conftest import Caller, Service, connect, running
+from tests.services.inventory.test_edge import assert_problem
 from tests.services.inventory.wire import ALWAYS, peer
 
 TOKEN, READ = "s3cret-token-a", "s3cret-token-b"
@@ -274,3 +280,25 @@ def test_no_header_of_a_caller_comes_back(alone: Service) -> None:
     assert answered is not None
     assert answered.problem in {"unauthorized", "validation-failed"}
     assert "s3cret" not in str(answered)
+
+
+def test_a_delivery_beyond_what_a_sku_can_have_is_refused_and_its_key_stays_free(
+    service: Service, caller: Caller
+) -> None:
+    """Not 500, and nothing stored: beyond 2^53 - 1 a reader of JSON may see another number than was written."""
+    with writing(service.engine) as connection:
+        of = (STOCK.c.tenant == caller.tenant, STOCK.c.sku == "FILTER-A")
+        connection.execute(STOCK.update().where(*of).values(received=MAX_UNITS - 1, available=MAX_UNITS - 1))
+    key = caller.new_key()
+    for _ in range(2):
+        refused = caller.deliver(2, key=key)
+        assert_problem(refused, "validation-failed")
+        assert [error["at"] for error in refused.json()["errors"]] == ["/quantity"]
+    assert caller.receipt(key).status_code == 404
+    assert caller.deliver(1, key=key).status_code == 201
+    assert caller.stock()["received"] == MAX_UNITS
+    assert_problem(caller.deliver(1), "validation-failed")
+    together = [partial(caller.deliver, 1), caller.reserve, partial(caller.deliver, 1, sku="HOSE-B")]
+    with ThreadPoolExecutor(len(together)) as pool:
+        answers = list(pool.map(lambda call: call(), together))
+    assert [answer.status_code for answer in answers] == [400, 201, 201]

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from services.effects.keys import fingerprint
 from tests.services.inventory.conftest import Caller, Service, connect, running
 from tests.services.inventory.test_edge import assert_problem
 
@@ -91,6 +92,22 @@ def test_what_is_due_is_ended_by_the_service_itself(database_url: str) -> None:
         assert caller.stock()["available"] == 6
         states = [http.get(f"/v1/reservations/{one['reservation_id']}").json()["state"] for one in (due, kept)]
         assert states == ["expired", "held"]
+
+
+def test_a_move_refused_for_its_former_generation_says_which_reservation_it_left_alone(caller: Caller) -> None:
+    """In its receipt, as every refused move does: it is found by SKU, and its fingerprint can be computed from it."""
+    held, other = caller.hold(2).json(), caller.hold(3).json()
+    name = held["reservation_id"]
+    assert caller.release(other["reservation_id"], key="effect-0000000001-g1").status_code == 200
+    headers = {"Effect-Supersedes": "effect-0000000001-g1"}
+    refused = caller.release(name, key="effect-0000000001-g2", headers=headers)
+    assert_problem(refused, "predecessor-committed")
+    receipt = refused.json()["receipt"]
+    assert receipt["reservation_id"] == name
+    assert receipt["lines"] == [{"sku": "FILTER-A", "requested": 2, "granted": 0}]
+    assert receipt["fingerprint"] == fingerprint("inventory.release", {"id": name}, {})
+    assert receipt in caller.http.get("/v1/receipts", params={"sku": "FILTER-A"}).json()["receipts"]
+    assert caller.http.get(f"/v1/reservations/{name}").json()["state"] == "held"
 
 
 def test_a_redo_passes_over_a_hold_that_is_over_and_not_over_one_that_stands(service: Service, caller: Caller) -> None:
