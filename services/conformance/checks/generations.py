@@ -101,7 +101,7 @@ async def _a_release_refused_for_its_former_generation_names_its_reservation(ben
     expect(await bench.balances(sku) == (10, 7, 0, 3), "a refused release moved something", redo)
 
 
-@check(_SUPERSEDES, "Empty, an empty element, a repeated key, the own key, more than 16, or what is no key")
+@check(_SUPERSEDES, "Empty, an empty element, the own key, more than 16, or what is no key")
 async def _a_list_that_cannot_be_former_generations_is_refused(bench: Bench) -> None:
     sku, name = await bench.delivered(10), bench.name()
     own = f"{name}-g20"
@@ -112,7 +112,6 @@ async def _a_list_that_cannot_be_former_generations_is_refused(bench: Bench) -> 
         "short",
         f"{name}-g1,",
         f"{name}-g1,,{name}-g2",
-        f"{name}-g1, {name}-g1",
         many,
         f"{name}-g1@expiry",
     ):
@@ -124,16 +123,16 @@ async def _a_list_that_cannot_be_former_generations_is_refused(bench: Bench) -> 
 @check(_SUPERSEDES, "in one header field or several (which are one list)")
 async def _a_list_may_be_split_and_quoted(bench: Bench) -> None:
     sku, name = await bench.delivered(10), bench.name()
-    older = [f"{name}-g{number}" for number in range(1, 17)]
+    older = [f"{name}-g{number}" for number in range(1, 16)]
     headers = [
         ("Idempotency-Key", f"{name}-g17"),
         ("Effect-Not-After", "2999-01-01T00:00:00Z"),
         ("Effect-Supersedes", f'"{older[0]}"\t , {older[1]}'),
-        ("Effect-Supersedes", ",".join(older[2:])),
+        ("Effect-Supersedes", ",".join([*older[2:], older[0]])),
     ]
     body = to_json({"lines": [{"sku": sku, "quantity": 1}]})
     redo = expect_answer(await bench.call("POST", "/v1/reservations", headers, body), 201)
-    expect(redo.receipt["supersedes"] == older[::-1], "sixteen former keys, split and quoted, are one list", redo)
+    expect(redo.receipt["supersedes"] == older[::-1], "sixteen keys, split, quoted and one twice, are one list", redo)
     again = await bench.post("/v1/reservations", body, f"{name}-g17")
     # It is not in the fingerprint: repeated without the list, the answer is never "another request".
     expect(again.problem != "idempotency-key-reused", "Effect-Supersedes is not in the fingerprint", redo, again)
