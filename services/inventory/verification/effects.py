@@ -172,11 +172,11 @@ def _check_reservation(done: Done) -> Iterator[Fault]:
     kind, named, there = row["kind"], row["reservation_id"], row["reserved"] is not None
     rule = Rule.S6 if kind == Kind.RESERVE else Rule.S10 if kind in {Kind.RELEASE, Kind.EXPIRY} else Rule.RESERVATION
     if row["outcome"] != Outcome.COMMITTED:
-        refused_late = row["reason"] in {Problem.HOLD_EXPIRED, Problem.INVALID_TRANSITION}
-        if (named is not None) != refused_late or (refused_late and not there):
-            expected = "that of a reservation that is there" if refused_late else "none: nothing was reserved"
+        refused_move = row["outcome"] == Outcome.REJECTED and kind in {Kind.CONFIRM, Kind.RELEASE}
+        if (named is not None) != refused_move or (refused_move and not there):
+            expected = "that of a reservation that is there" if refused_move else "none: nothing was reserved"
             yield Rule.RECEIPT, f"reservation_id {shown(named)} of a {kind} that is {row['outcome']}", expected
-        elif refused_late:
+        elif row["reason"] in {Problem.HOLD_EXPIRED, Problem.INVALID_TRANSITION}:
             over = row["reason"] == Problem.HOLD_EXPIRED
             states = {"expired"} if over else {"consumed", "released"}
             if row["state"] not in states:
