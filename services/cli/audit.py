@@ -43,9 +43,8 @@ def audit(output: Output) -> None:
 
 def as_document(report: Report) -> dict[str, Any]:
     """A report as JSON has it."""
-    counts = {
-        name: getattr(report, name) for name in ("effects", "receipts", "doubled", "lost", "unresolved", "orphans")
-    }
+    names = ("effects", "receipts", "expired", "doubled", "lost", "unresolved", "orphans")
+    counts = {name: getattr(report, name) for name in names}
     findings = [asdict(finding) | {"what_to_do": finding.what_to_do} for finding in report.findings]
     return {**counts, "stock_conserved": report.stock_conserved, "findings": findings}
 
@@ -63,6 +62,8 @@ def _show(output: Output, report: Report) -> None:
     columns = ("effects", "receipts", "doubled", "lost", "unresolved", "orphans", "stock conserved")
     counts = (report.effects, report.receipts, report.doubled, report.lost, report.unresolved, report.orphans)
     output.table(columns, [(*counts, "yes" if report.stock_conserved else "NO")])
+    if report.expired:
+        output.say(f"Receipts that retention has taken: {report.expired}.")
     output.say("")
     if report.clean:
         output.say("Every effect has its receipt, every receipt its intent: nothing is doubled, nothing is lost.")

@@ -12,6 +12,8 @@ Effects may be settling while it reads, and a live system must raise no alarm:
   began after the first reading is left to the next audit.
 - A real fault does not go away between two readings.
 
+What retention has taken is not in the feed: its keys are looked up, and what is left of a receipt is compared.
+
 The rules are in `services.reconciliation.findings`. Both halves are held in memory while they are compared.
 """
 
@@ -53,7 +55,8 @@ async def audit(
 
     async def one_reading() -> Report:
         snapshot = await asyncio.to_thread(journal.snapshot)
-        provider = await provider_half.read(url, token, ca_file=ca_file, transport=transport)
+        journaled = {str(row["key"]): row["receipt"] for row in snapshot.effects}
+        provider = await provider_half.read(url, token, journaled=journaled, ca_file=ca_file, transport=transport)
         return await asyncio.to_thread(check, snapshot, provider, origin=origin)
 
     first = await one_reading()
@@ -64,5 +67,6 @@ async def audit(
     return Report(
         effects=second.effects,
         receipts=second.receipts,
+        expired=second.expired,
         findings=tuple(finding for finding in second.findings if (finding.rule, finding.key) in before),
     )

@@ -1,12 +1,12 @@
 """The two-way comparison of both halves: pure, in linear time; its rules are in `services.reconciliation.findings`.
 
 check(snapshot, provider, origin=...) -> Report      everything
-compare(row, receipt) -> finding or None             one effect whose halves are both at hand
+compare(row, receipt) -> findings                    one effect whose halves are both at hand
 """
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
 
@@ -19,7 +19,7 @@ from services.journal import rows
 from services.journal.fold import OutOfOrder, Snapshot, Unfoldable, WrittenEntry, differences, fold
 from services.reconciliation.findings import Finding, Report, Rule
 from services.reconciliation.ledger import JOURNAL_HAS_NO_PART, check_ledger
-from services.reconciliation.provider_half import ProviderHalf
+from services.reconciliation.provider_half import ProviderHalf, Remains
 
 NO_RECEIPT = "no receipt"
 NO_ROW = "no such effect"
@@ -38,25 +38,31 @@ def check(snapshot: Snapshot, provider: ProviderHalf, *, origin: str | None = No
     findings += _journal(snapshot)
     receipts = {receipt.key: receipt for receipt in provider.receipts}
     for row in journal.values():
-        findings += compare(row, receipts.get(row.key))
+        findings += compare(row, receipts.get(row.key) or provider.dropped.get(row.key))
     findings += _standing_twice(journal.values(), _expired(provider))
     origins = {row.origin for row in journal.values()}
     if origin is not None:
         origins.add(origin)
-    findings += _without_row(provider, journal, origins)
-    findings += check_ledger(provider)
+    seen = _seen_before(provider, journal)
+    findings += _without_row(provider, seen, journal, origins)
+    findings += check_ledger(provider, seen)
     first: dict[tuple[Rule, str], Finding] = {}
     for finding in findings:
         first.setdefault((finding.rule, finding.key), _with_words(finding, journal.get(finding.key)))
-    return Report(effects=len(snapshot.effects), receipts=len(provider.receipts), findings=tuple(first.values()))
+    return Report(
+        effects=len(snapshot.effects),
+        receipts=len(provider.receipts),
+        expired=len(provider.dropped),
+        findings=tuple(first.values()),
+    )
 
 
-def compare(row: EffectRow, receipt: Receipt | None) -> list[Finding]:
+def compare(row: EffectRow, receipt: Receipt | Remains | None) -> list[Finding]:
     """What is wrong between the two halves of one effect.
 
     Args:
         row: the journal's half.
-        receipt: the provider's, or None when it has none.
+        receipt: the provider's, or what retention has left of it, or None when it has none.
     """
     findings: list[Finding] = []
 
@@ -74,7 +80,7 @@ def compare(row: EffectRow, receipt: Receipt | None) -> list[Finding]:
         found(Rule.LOST, theirs)
     elif row.state is not receipt.outcome:
         found(Rule.STATES_DISAGREE, theirs)
-    elif row.receipt is not None and keys.canonical(row.receipt.body) != keys.canonical(receipt.body):
+    elif row.receipt is not None and not _same(row.receipt, receipt):
         found(Rule.RECEIPT_DIFFERS, theirs, f"{stands(row)} by {says(row.receipt)}")
     why = _payload(row, receipt)
     if why:
@@ -89,21 +95,29 @@ def stands(row: EffectRow) -> str:
     return f"{row.state.replace('_', ' ')} since {since:%Y-%m-%d %H:%M:%S}{attempts}"
 
 
-def says(receipt: Receipt) -> str:
+def says(receipt: Receipt | Remains) -> str:
     """What a receipt says, in a few words."""
     reservation = f", {receipt.reservation_id}" if receipt.reservation_id else ""
+    if isinstance(receipt, Remains):
+        return f"{receipt.receipt_id} {receipt.outcome}{reservation}; retention has taken its body"
     reason = f" ({receipt.reason})" if receipt.reason and receipt.outcome is not EffectState.VOIDED else ""
     return f"{receipt.receipt_id} {receipt.outcome}{reason}{reservation}"
 
 
-def _payload(row: EffectRow, receipt: Receipt | None) -> str | None:
+def _same(ours: Receipt, theirs: Receipt | Remains) -> bool:
+    if isinstance(theirs, Remains):
+        return Remains.of(ours) == theirs
+    return keys.canonical(ours.body) == keys.canonical(theirs.body)
+
+
+def _payload(row: EffectRow, receipt: Receipt | Remains | None) -> str | None:
     try:
         own = keys.fingerprint(row.kind, row.path, json.loads(row.request))
     except (InvalidEffect, ValueError, AttributeError):
         own = ""
     if row.fingerprint_version == keys.FINGERPRINT_VERSION and own != row.fingerprint:
         return "the journal's request is not the one that was fingerprinted"
-    return None if receipt is None else mismatch(row, receipt)
+    return mismatch(row, receipt) if isinstance(receipt, Receipt) else None
 
 
 def _read(snapshot: Snapshot) -> tuple[dict[str, EffectRow], list[Finding]]:
@@ -159,8 +173,15 @@ def _journal(snapshot: Snapshot) -> Iterator[Finding]:
 
 def _expired(provider: ProviderHalf) -> set[str]:
     """The keys of the holds that ran out: committed, and standing no more."""
-    expiries = (receipt for receipt in provider.receipts if receipt.body.get("kind") == keys.EXPIRY)
-    return {parent for receipt in expiries if (parent := keys.expired_key(receipt.key)) is not None}
+    expiries = {receipt.key for receipt in provider.receipts if receipt.body.get("kind") == keys.EXPIRY}
+    expiries |= {key for key, left in provider.dropped.items() if left.outcome is EffectState.COMMITTED}
+    return {parent for key in expiries if (parent := keys.expired_key(key)) is not None}
+
+
+def _seen_before(provider: ProviderHalf, journal: Mapping[str, EffectRow]) -> dict[str, Receipt]:
+    """The receipts that retention has taken and the journal still has, where what is left of them agrees."""
+    pairs = ((key, journal[key].receipt, left) for key, left in provider.dropped.items() if key in journal)
+    return {key: ours for key, ours, left in pairs if ours is not None and _same(ours, left)}
 
 
 def _standing_twice(journal: Iterable[EffectRow], expired: set[str]) -> Iterator[Finding]:
@@ -182,20 +203,29 @@ def _standing_twice(journal: Iterable[EffectRow], expired: set[str]) -> Iterator
             yield Finding(rule=Rule.DOUBLED, key=newest.key, journal=said, provider=provider)
 
 
-def _without_row(provider: ProviderHalf, journal: dict[str, EffectRow], origins: set[str]) -> Iterator[Finding]:
-    """Receipts of which the journal has no intent: lost when this origin's and committed, orphans otherwise."""
+def _without_row(
+    provider: ProviderHalf, seen: Mapping[str, Receipt], journal: dict[str, EffectRow], origins: set[str]
+) -> Iterator[Finding]:
+    """Receipts of which the journal has no intent: lost when this origin's and committed, orphans otherwise.
+
+    Whose it was that moved stock and has no body left is not said any more.
+    """
+    known = journal.keys() | {receipt.key for receipt in provider.receipts} | provider.dropped.keys()
+    for key, left in provider.dropped.items():
+        # Without a reservation it is a delivery.
+        if key not in journal and left.reservation_id is not None and keys.expired_key(key) not in known:
+            yield Finding(rule=Rule.ORPHAN, key=key, journal=NO_ROW, provider=says(left))
     strangers = [
         receipt for receipt in provider.receipts if receipt.key not in journal and receipt.body.get("kind") != _DELIVERY
     ]
     if not strangers:
         return
-    known = journal.keys() | {receipt.key for receipt in provider.receipts}
     superseded = {key for row in journal.values() for key in row.supersedes}
     for receipt in provider.receipts:
         superseded.update(receipt.body.get("supersedes") or ())
     makers = {
         receipt.reservation_id: receipt
-        for receipt in provider.receipts
+        for receipt in (*seen.values(), *provider.receipts)
         if receipt.body.get("kind") == "inventory.reserve" and receipt.reservation_id is not None
     }
     for receipt in strangers:

@@ -9,7 +9,8 @@ Every rule holds at every moment of a correct history, but `unresolved`:
                      one), a tombstone that a redo made is named by that redo, and a hold's expiry belongs to the hold
     receipt-missing  rejected or voided in the journal, and the provider knows nothing of the key
     states-disagree  settled in both halves, committed in neither, and not the same way
-    receipt-differs  the receipt that settled the effect is not the one that the provider shows
+    receipt-differs  the receipt that settled the effect is not the one that the provider shows, or that it had before
+                     retention took its body
     payload          fingerprints, or what was asked for and what was granted, differ between the halves
     key              a row's key is not that of its origin, scope, name and generation
     movement         stock moved otherwise than the key's receipt says, or for a key that committed nothing
@@ -102,11 +103,13 @@ class Report:
         effects: rows in the journal.
         receipts: receipts at the provider, of every kind.
         findings: at most one for each rule and key.
+        expired: receipts that retention has taken: those of the journal's keys, and those that moved stock.
     """
 
     effects: int
     receipts: int
     findings: tuple[Finding, ...]
+    expired: int = 0
 
     @property
     def clean(self) -> bool:

@@ -13,7 +13,7 @@ from services.effects.keys import EXPIRY
 from services.effects.records import Receipt
 from services.effects.states import EffectState
 from services.reconciliation.findings import Finding, Rule
-from services.reconciliation.provider_half import Balance, Movement, ProviderHalf, sequence
+from services.reconciliation.provider_half import Balance, Movement, ProviderHalf, Remains, sequence
 
 _SIDES = ("received", "available", "held", "consumed")
 # What a kind may add, for each unit that it granted, to received, available, held and consumed.
@@ -28,18 +28,24 @@ _HELD = (0, -1, 1, 0)
 JOURNAL_HAS_NO_PART = "the journal has no part in this"
 
 
-def check_ledger(provider: ProviderHalf) -> Iterator[Finding]:
-    """Everything that the ledger says against the receipts and the stock."""
+def check_ledger(provider: ProviderHalf, seen: Mapping[str, Receipt] | None = None) -> Iterator[Finding]:
+    """Everything that the ledger says against the receipts and the stock.
+
+    Args:
+        provider: the provider's half.
+        seen: by key, receipts that retention has taken, as they were seen before.
+    """
     movements: defaultdict[str, list[Movement]] = defaultdict(list)
     for ledger in provider.ledgers.values():
         for movement in ledger:
             movements[movement.key].append(movement)
-    receipts = {receipt.key: receipt for receipt in provider.receipts}
+    receipts = {**(seen or {}), **{receipt.key: receipt for receipt in provider.receipts}}
     times = Counter(receipt.key for receipt in provider.receipts)
     for key in sorted(receipts.keys() | movements.keys()):
         if times[key] > 1:
             yield _finding(Rule.DOUBLED, key, f"{times[key]} receipts under this one key")
-        yield from _of_key(key, receipts.get(key), movements[key], provider.covered)
+        receipt = receipts.get(key) or provider.dropped.get(key)
+        yield from _of_key(key, receipt, movements[key], provider.covered)
     yield from _given_back(movements)
     for sku, balance in sorted(provider.stock.items()):
         why = _stock(balance, provider.ledgers[sku])
@@ -51,7 +57,7 @@ def _finding(rule: Rule, key: str, provider: str) -> Finding:
     return Finding(rule=rule, key=key, journal=JOURNAL_HAS_NO_PART, provider=provider)
 
 
-def _of_key(key: str, receipt: Receipt | None, movements: list[Movement], covered: int) -> Iterator[Finding]:
+def _of_key(key: str, receipt: Receipt | Remains | None, movements: list[Movement], covered: int) -> Iterator[Finding]:
     times = Counter(movement.sku for movement in movements)
     for sku, count in times.items():
         if count > 1:
@@ -59,6 +65,11 @@ def _of_key(key: str, receipt: Receipt | None, movements: list[Movement], covere
             return
     if receipt is None:
         yield _finding(Rule.MOVEMENT, key, f"{', '.join(times)} moved, and there is no receipt")
+        return
+    if isinstance(receipt, Remains):
+        why = next(filter(None, (_unlike(movement, receipt) for movement in movements)), "")
+        if why:
+            yield _finding(Rule.MOVEMENT, key, why)
         return
     granted = (receipt.totals("granted") or {}) if receipt.outcome is EffectState.COMMITTED else {}
     for movement in movements:
@@ -82,6 +93,18 @@ def _wrong(movement: Movement, receipt: Receipt, granted: Mapping[str, int]) -> 
             f"{receipt.receipt_id} grants {units} {movement.sku}, and the ledger moved received by "
             f"{movement.received}, "
             f"available by {movement.available}, held by {movement.held}, consumed by {movement.consumed}"
+        )
+    return ""
+
+
+def _unlike(movement: Movement, left: Remains) -> str:
+    """Why a movement is not of the receipt that this is left of; its units and their kind are not known any more."""
+    if left.outcome is not EffectState.COMMITTED:
+        return f"{movement.sku} moved, and {left.receipt_id} is {left.outcome}"
+    if (movement.receipt_id, movement.reservation_id) != (left.receipt_id, left.reservation_id):
+        return (
+            f"{movement.sku} moved for {movement.receipt_id} and {movement.reservation_id}, and the key's receipt was "
+            f"{left.receipt_id} and {left.reservation_id}"
         )
     return ""
 

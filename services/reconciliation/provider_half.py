@@ -2,25 +2,34 @@
 
 The order of reading makes one reading free of contradictions while effects are being settled:
 
-    feed -> per SKU: stock, then ledger -> the rest of the feed
+    feed -> per SKU: stock, then ledger -> the rest of the feed -> look-up of the keys that it does not show
 
 - A receipt of the first feed (up to `covered`) has committed before its ledger was read: its movements are there.
 - A movement in a ledger has committed before the rest of the feed was read: its receipt is there.
 - A ledger reaches at least to the version of the stock that was read before it.
 
-SKUs are those of the receipts: what moves under a SKU that no receipt names is not seen from here.
+- Retention takes bodies at any moment, and the feed leaves out what has none. A look-up comes last: a receipt that was
+  there before is in the feed that was read, or is said to be dropped.
+
+SKUs are those of the receipts, the journal's where the feed has none: what moves under a SKU that no receipt names is
+not seen from here.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+import contextlib
+import itertools
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
 from urllib.parse import quote
 
 import httpx
 
 from services.certificates import trusted
+from services.effects import keys
 from services.effects.records import Receipt
+from services.effects.states import TERMINAL, EffectState
 
 ANSWER_SECONDS = 30.0
 CONNECT_SECONDS = 3.0
@@ -28,6 +37,8 @@ CONNECT_SECONDS = 3.0
 PAGE = 500
 # Enough to hide the network, few enough to leave the provider to those who send.
 SKUS_AT_ONCE = 8
+# What the contract lets one look-up ask for.
+KEYS_AT_ONCE = 500
 
 
 class ProviderUnreadable(Exception):
@@ -71,6 +82,26 @@ class Balance:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Remains:
+    """What retention leaves of a receipt whose body it takes; nothing signs it."""
+
+    receipt_id: str
+    sequence: int
+    outcome: EffectState
+    reservation_id: str | None
+
+    @classmethod
+    def of(cls, receipt: Receipt) -> Self:
+        """What would be left of a receipt."""
+        return cls(
+            receipt_id=receipt.receipt_id,
+            sequence=sequence(receipt),
+            outcome=receipt.outcome,
+            reservation_id=receipt.reservation_id,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderHalf:
     """What the provider has of one tenant.
 
@@ -79,12 +110,15 @@ class ProviderHalf:
         covered: the ledgers were read after the receipts up to this sequence.
         stock: by SKU; a SKU that the provider does not know is not in it.
         ledgers: by SKU, in the order that they were answered in.
+        dropped: by key, what is left of receipts that retention has taken: of the journal's keys, and of those in the
+            ledgers.
     """
 
     receipts: tuple[Receipt, ...]
     covered: int
     stock: Mapping[str, Balance]
     ledgers: Mapping[str, tuple[Movement, ...]]
+    dropped: Mapping[str, Remains] = field(default_factory=dict)
 
 
 def sequence(receipt: Receipt) -> int:
@@ -94,13 +128,19 @@ def sequence(receipt: Receipt) -> int:
 
 
 async def read(
-    url: str, token: str, *, ca_file: str | None = None, transport: httpx.AsyncBaseTransport | None = None
+    url: str,
+    token: str,
+    *,
+    journaled: Mapping[str, str | None] | None = None,
+    ca_file: str | None = None,
+    transport: httpx.AsyncBaseTransport | None = None,
 ) -> ProviderHalf:
     """Read a tenant's receipts, stock and ledgers.
 
     Args:
         url: where the provider is.
         token: the tenant's bearer token.
+        journaled: the journal's keys, each with the text of the receipt that settled it, if one has.
         ca_file: whose certificates to trust instead of the public authorities'.
         transport: for tests that watch the wire.
 
@@ -117,6 +157,7 @@ async def read(
         follow_redirects=False,
         transport=transport,
     ) as client:
+        journaled = journaled or {}
         before, covered = await _feed(client, 0)
         at_once = asyncio.Semaphore(SKUS_AT_ONCE)
 
@@ -124,20 +165,37 @@ async def read(
             async with at_once:
                 return await _sku(client, sku)
 
-        skus = sorted(_skus(before))
+        shown = {receipt.key for receipt in before}
+        unseen = (text for key, text in journaled.items() if key not in shown and text is not None)
+        skus = sorted(_skus(itertools.chain(before, _readable(unseen))))
         read_skus = await asyncio.gather(*(one(sku) for sku in skus))
         since, _ = await _feed(client, covered)
-    found = {sku: both for sku, both in zip(skus, read_skus, strict=True) if both is not None}
+        found = {sku: both for sku, both in zip(skus, read_skus, strict=True) if both is not None}
+        moved = {movement.key for _, movements in found.values() for movement in movements}
+        unshown = (journaled.keys() | moved) - shown - {receipt.key for receipt in since}
+        # A key that no provider takes has no receipt, and would have its whole batch refused.
+        asked = sorted(key for key in unshown if keys.PROVIDER_KEY.fullmatch(keys.expired_key(key) or key))
+        dropped: dict[str, Remains] = {}
+        for start in range(0, len(asked), KEYS_AT_ONCE):
+            dropped |= await _dropped(client, asked[start : start + KEYS_AT_ONCE])
     return ProviderHalf(
         receipts=(*before, *since),
         covered=covered,
         stock={sku: balance for sku, (balance, _) in found.items()},
         ledgers={sku: movements for sku, (_, movements) in found.items()},
+        dropped=dropped,
     )
 
 
 def _skus(receipts: Iterable[Receipt]) -> set[str]:
     return {sku for receipt in receipts for sku in receipt.totals("granted") or {}}
+
+
+def _readable(texts: Iterable[str]) -> Iterator[Receipt]:
+    """The journal's receipts; one that cannot be read is for the checker to say."""
+    for text in texts:
+        with contextlib.suppress(ValueError, TypeError, AttributeError):
+            yield Receipt(json.loads(text))
 
 
 async def _feed(client: httpx.AsyncClient, after: int) -> tuple[list[Receipt], int]:
@@ -159,6 +217,40 @@ async def _feed(client: httpx.AsyncClient, after: int) -> tuple[list[Receipt], i
         if next_after <= after:
             raise ProviderUnreadable(f"its feed stands still at {after}")
         after = next_after
+
+
+async def _dropped(client: httpx.AsyncClient, asked: Sequence[str]) -> dict[str, Remains]:
+    """What retention has left of keys that the feed did not show.
+
+    A receipt that is shown here in full counts as little as none: it came after the feed was read, or the feed left it
+    out, which is a fault.
+    """
+    answer = await _get(client, "/v1/receipts/lookup", {"keys": asked})
+    try:
+        if answer is None:
+            raise ValueError("it knows no such SKU")  # noqa: TRY301 - one way to say it
+        found = ((key, answer["receipts"][key]) for key in asked)
+        return {key: left for key, about in found if (left := _remains(about)) is not None}
+    except (KeyError, TypeError, ValueError) as error:
+        raise ProviderUnreadable(f"its look-up of {len(asked)} keys cannot be read: {error}") from error
+
+
+def _remains(about: Mapping[str, Any] | None) -> Remains | None:
+    """What is left of a receipt; None where it has its body, or where there is none."""
+    if about is None or "receipt_id" in about:
+        return None
+    if about["type"] != "/problems/key-expired":
+        raise ValueError(f"it answers {about['type']!r:.80} for a key")
+    body = about["expired"]
+    outcome, reservation = EffectState(body["outcome"]), body["reservation_id"]
+    if outcome not in TERMINAL:
+        raise ValueError(f"outcome {outcome} is no outcome")
+    return Remains(
+        receipt_id=str(body["receipt_id"]),
+        sequence=_integer(body, "sequence"),
+        outcome=outcome,
+        reservation_id=None if reservation is None else str(reservation),
+    )
 
 
 async def _sku(client: httpx.AsyncClient, sku: str) -> tuple[Balance, tuple[Movement, ...]] | None:
@@ -210,9 +302,9 @@ def _integer(body: Mapping[str, Any], name: str) -> int:
     return value
 
 
-async def _get(client: httpx.AsyncClient, url: str) -> dict[str, Any] | None:
-    """The JSON object at a path; None where the provider says that there is no such thing."""
-    response = await client.get(url)
+async def _get(client: httpx.AsyncClient, url: str, question: object = None) -> dict[str, Any] | None:
+    """The JSON object at a path, or what it answers to a question; None where the provider has no such SKU."""
+    response = await (client.get(url) if question is None else client.post(url, json=question))
     if response.status_code in {httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN}:
         raise ProviderUnreadable(f"it refused the token ({response.status_code})", refused=True)
     try:

@@ -154,12 +154,12 @@ def intent_now(**changes: Any) -> Intent:
 
 
 @contextmanager
-def inventory(folder: Path) -> Iterator[Service]:
-    """The inventory's service, with many tenants."""
+def inventory(folder: Path, **options: Any) -> Iterator[Service]:
+    """The inventory's service, with many tenants; the options are its own."""
     url = f"sqlite:///{folder / 'inventory.db'}"
     migrate("inventory", url)
     tokens = {f"token-{number}": f"tenant-{number}" for number in range(1, TENANTS + 1)}
-    with running(url, tokens) as service:
+    with running(url, tokens, **options) as service:
         yield service
 
 

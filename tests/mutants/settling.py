@@ -7,6 +7,7 @@ from tests.mutants.mutant import Mutant
 _STORE: Final = "services/journal/store.py"
 _SETTLE: Final = "services/effects/settle.py"
 _BOOKS: Final = "services/inventory/books.py"
+_FORGOTTEN_TESTS: Final = "tests/services/reconciliation/test_forgotten.py"
 _RECOVERY: Final = "services/reconciliation/recovery.py"
 _EFFECTS: Final = "activities/effects.py"
 _STORE_TESTS: Final = "tests/services/journal/test_store.py"
@@ -143,7 +144,12 @@ MUTANTS: Final = (
         file="activities/inventory_client.py",
         before='(410, "key-expired"): Seen.KEY_EXPIRED,',
         after='(410, "key-expired"): Seen.REQUEST_REFUSED,',
-        tests=("tests/activities/test_outcomes.py::test_each_response_to_a_send_has_its_class_and_what_follows",),
+        tests=(
+            "tests/activities/test_outcomes.py::test_each_response_to_a_send_has_its_class_and_what_follows",
+            f"{_FORGOTTEN_TESTS}::test_the_sweep_leaves_it_in_doubt_and_stays_away",
+            f"{_FORGOTTEN_TESTS}::test_a_send_that_is_answered_so_is_in_doubt",
+            f"{_FORGOTTEN_TESTS}::test_a_void_that_is_answered_so_is_in_doubt",
+        ),
         paired="a provider past its retention",
     ),
     Mutant(

@@ -4,13 +4,15 @@ import asyncio
 import json
 import socket
 from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
 from tests.services.cli.conftest import Run
 from tests.services.reconciliation.world import World, intent, running_world
 
-COUNTS = {"effects", "receipts", "doubled", "lost", "unresolved", "orphans"}
+COUNTS = {"effects", "receipts", "expired", "doubled", "lost", "unresolved", "orphans"}
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +41,7 @@ def test_two_halves_that_agree_end_with_0(counterfoil: Run, clean: World) -> Non
     assert said == {
         "effects": 8,
         "receipts": 11,
+        "expired": 0,
         "doubled": 0,
         "lost": 0,
         "unresolved": 0,
@@ -55,6 +58,19 @@ def test_people_are_told_that_nothing_is_doubled_or_lost(counterfoil: Run, clean
     assert done.returncode == 0
     assert "nothing is doubled, nothing is lost" in done.stdout
     assert done.stdout.splitlines()[1].split() == ["8", "11", "0", "0", "0", "0", "yes"]
+    assert "retention" not in done.stdout
+
+
+def test_how_many_receipts_retention_has_taken_is_said(counterfoil: Run, tmp_path: Path) -> None:
+    """Their effects are neither lost nor unmatched."""
+    with running_world(tmp_path / "old", retention=timedelta(0)) as world:
+        asyncio.run(world.fill())
+        world.drop_bodies()
+        people, program = counterfoil("audit", **world.settings), counterfoil("audit", "--json", **world.settings)
+    assert (people.returncode, program.returncode) == (0, 0)
+    assert "Receipts that retention has taken: 10.\n" in people.stdout
+    said = json.loads(program.stdout)
+    assert (said["effects"], said["receipts"], said["expired"], said["findings"]) == (8, 0, 10, [])
 
 
 def test_what_is_unmatched_ends_with_1_and_names_both_halves(counterfoil: Run, faulty: World) -> None:

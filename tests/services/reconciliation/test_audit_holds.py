@@ -29,7 +29,7 @@ def about(scope: str, verb: str, reservation_id: str) -> Intent:
     )  # fmt: skip
 
 
-async def _expired_and_redone(world: World) -> None:
+async def expired_and_redone(world: World) -> None:
     """A hold that runs out, and a second generation that holds again."""
     await world.perform(hold("INC-4"))
     world.service.clock.now += timedelta(seconds=901)
@@ -49,7 +49,7 @@ async def test_an_audit_takes_an_expiry_for_its_holds_and_finds_nothing(tmp_path
             taken = reservation(await world.perform(hold(scope)))
             done = await world.perform(about(scope, verb, taken))
             assert done.row.state is EffectState.COMMITTED
-        await _expired_and_redone(world)
+        await expired_and_redone(world)
         half = await provider_half.read(world.service.url, TOKEN)
         assert f"{hold('INC-4').key}@expiry" in {receipt.key for receipt in half.receipts}
         report = await audit(world.journal, world.service.url, TOKEN, origin=ORIGIN)
@@ -61,7 +61,7 @@ async def test_a_journal_that_has_lost_a_hold_that_expired_is_told_of_the_hold_a
     """One finding for the key that is missing; none for the expiry, which nobody asked for."""
     with running_world(tmp_path / "world") as world, running_world(tmp_path / "other") as other:
         assert world.caller.deliver(10).status_code == 201
-        await _expired_and_redone(world)
+        await expired_and_redone(world)
         report = await audit(other.journal, world.service.url, TOKEN, origin=ORIGIN)
         assert {(finding.rule, finding.key) for finding in report.findings} == {
             (Rule.LOST, hold("INC-4").key),

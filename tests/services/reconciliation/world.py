@@ -55,6 +55,11 @@ class World:
     journal_url: str
     _ticks: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
+    def drop_bodies(self) -> None:
+        """Let retention take the body of every receipt that there is."""
+        self.service.clock.now += timedelta(seconds=1)
+        self.service.housekeeping()
+
     @property
     def settings(self) -> dict[str, str]:
         """The environment of a command that reads both halves."""
@@ -133,16 +138,23 @@ def reservation(observed: Observed) -> str:
 
 
 @contextmanager
-def running_world(folder: Path) -> Iterator[World]:
-    """A world of its own, in a folder."""
+def running_world(folder: Path, **options: Any) -> Iterator[World]:
+    """A world of its own, in a folder; the options are the inventory's."""
     folder.mkdir(exist_ok=True)
     inventory_url, journal_url = f"sqlite:///{folder}/inventory.db", f"sqlite:///{folder}/journal.db"
     migrate("inventory", inventory_url)
     migrate("journal", journal_url)
+    with world_on(inventory_url, journal_url, **options) as world:
+        yield world
+
+
+@contextmanager
+def world_on(inventory_url: str, journal_url: str, **options: Any) -> Iterator[World]:
+    """A world on two migrated databases."""
     engine = open_engine(journal_url)
     ticks = itertools.count(1)
     try:
-        with running(inventory_url, {TOKEN: "acme"}) as service, connect(service.url, TOKEN) as http:
+        with running(inventory_url, {TOKEN: "acme"}, **options) as service, connect(service.url, TOKEN) as http:
 
             def clock() -> Any:
                 return service.clock.now + timedelta(milliseconds=next(ticks))
