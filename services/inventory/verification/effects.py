@@ -172,13 +172,12 @@ def _check_reservation(done: Done) -> Iterator[Fault]:
     kind, named, there = row["kind"], row["reservation_id"], row["reserved"] is not None
     rule = Rule.S6 if kind == Kind.RESERVE else Rule.S10 if kind in {Kind.RELEASE, Kind.EXPIRY} else Rule.RESERVATION
     if row["outcome"] != Outcome.COMMITTED:
-        refused_move = row["outcome"] == Outcome.REJECTED and kind in {Kind.CONFIRM, Kind.RELEASE}
-        if (named is not None) != refused_move or (refused_move and not there):
-            expected = "that of a reservation that is there" if refused_move else "none: nothing was reserved"
+        moves = kind in {Kind.CONFIRM, Kind.RELEASE}
+        if (named is not None) != moves or (moves and not there):
+            expected = "that of a reservation that is there" if moves else "none: nothing was reserved"
             yield Rule.RECEIPT, f"reservation_id {shown(named)} of a {kind} that is {row['outcome']}", expected
         elif row["reason"] in {Problem.HOLD_EXPIRED, Problem.INVALID_TRANSITION}:
-            over = row["reason"] == Problem.HOLD_EXPIRED
-            states = {"expired"} if over else {"consumed", "released"}
+            states = {"expired"} if row["reason"] == Problem.HOLD_EXPIRED else {"consumed", "released"}
             if row["state"] not in states:
                 yield Rule.RESERVATION, f"state {shown(row['state'])} of {named}", f"{' or '.join(sorted(states))}"
         return

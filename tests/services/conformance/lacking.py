@@ -344,3 +344,69 @@ class NoLedgerKeys(_Editing):
     """Says in its reservations only where units are, not by what."""
 
     body = (b'"release_key":', b'"released_by":')
+
+
+class NoRequestId(Whole):
+    """Gives every request an id of its own."""
+
+    async def answer(self, asked: Asked) -> Answered:
+        """Leave the caller's out."""
+        return await self.forward(asked.with_header(b"x-request-id", None))
+
+
+class PlusIsPlus(Whole):
+    """Decodes a query as a path is decoded."""
+
+    async def answer(self, asked: Asked) -> Answered:
+        """Let no plus be a blank."""
+        return await self.forward(dataclasses.replace(asked, target=asked.target.replace(b"+", b"%2B")))
+
+
+class NoAllow(_Editing):
+    """Does not say what a path takes."""
+
+    header = b"allow"
+
+
+class LedgerThatStartsOver(_Editing):
+    """After the end it sends its reader to the beginning."""
+
+    body = (b'"movements":[],"next_after_version":4', b'"movements":[],"next_after_version":0')
+
+
+class _Restating(Whole):
+    """Changes an answer's text where it matches."""
+
+    pattern: tuple[bytes, bytes] = (b"", b"")
+
+    async def answer(self, asked: Asked) -> Answered:
+        """Restate it."""
+        answer = await self.forward(asked)
+        return answer.with_body(re.sub(*self.pattern, answer.body))
+
+
+class NamelessRefusals(_Restating):
+    """Refuses a move before it knows what would have been moved."""
+
+    pattern = (
+        rb'("reason":"predecessor-committed".*"reservation_id":)"[^"]+","lines":\[[^]]*\]',
+        rb'\1null,"lines":[]',
+    )
+
+
+class OneExpiryForAll(_Restating):
+    """Ends holds as one movement."""
+
+    pattern = (rb'("kind":"expiry".*"stock_versions":\{"[^"]+":)[0-9]+', rb"\g<1>5")
+
+
+class ReusedIsReplayed(Whole):
+    """Takes every stored receipt for what earned the answer."""
+
+    async def answer(self, asked: Asked) -> Answered:
+        """Say so of a 422."""
+        answer = await self.forward(asked)
+        if answer.status != 422:
+            return answer
+        headers = [(key, b"true" if key == b"idempotency-replayed" else value) for key, value in answer.headers]
+        return dataclasses.replace(answer, headers=headers)

@@ -118,6 +118,30 @@ async def test_what_is_right_one_after_the_other_and_wrong_at_once_is_found_by_i
 
 
 @pytest.mark.parametrize("dialect", ["sqlite"])
+@pytest.mark.parametrize(
+    ("wrapper", "name"),
+    [
+        (lacking.NoRequestId, "a request keeps its own id"),
+        (lacking.PlusIsPlus, "a question is decoded as a form is"),
+        (lacking.NoAllow, "what is not there is said in a problem document"),
+        (lacking.LedgerThatStartsOver, "the ledger goes on after a version"),
+        (lacking.NamelessRefusals, "a release refused for its former generation names its reservation"),
+        (lacking.OneExpiryForAll, "holds that end together have a receipt each"),
+        (lacking.ReusedIsReplayed, "another request under a used key is refused"),
+    ],
+)
+async def test_what_is_a_little_wrong_is_found_by_its_check(
+    inventory_url: str, wrapper: type[lacking.Whole], name: str
+) -> None:
+    """Each at a provider that gets one thing wrong."""
+    (finding,) = (
+        await run_through(wrapper(inventory_url), checks=[one for one in CHECKS if one.name == name])
+    ).findings
+    assert finding.state is State.LACKING
+    assert "has not the contract's members" not in finding.message
+
+
+@pytest.mark.parametrize("dialect", ["sqlite"])
 async def test_a_check_that_cannot_be_told_is_not_a_finding(inventory_url: str) -> None:
     """Without dedupe nothing can be said of what a repetition is answered with, and nothing else is lacking."""
     report = await run_through(lacking.NoDedupe(inventory_url))
