@@ -51,8 +51,8 @@ def add(connection: sa.Connection, tenant: str, receipts: Iterable[tuple[str, st
     places = sorted(changes)
     parameters = {
         "of_tenant": tenant,
-        "parents": sorted({parent for parent, _ in places}),
-        "prefixes": [prefix for _, prefix in places],
+        "of_parents": sorted({parent for parent, _ in places}),
+        "of_prefixes": [prefix for _, prefix in places],
     }
     before = {(row.parent, row.prefix): row for row in connection.execute(statements.DIGESTS_READ, parameters)}
     rows: list[dict[str, Any]] = []

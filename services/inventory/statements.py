@@ -155,7 +155,7 @@ MOVEMENTS_WRITTEN = MOVEMENTS.insert().returning(_ONE)
 DIGESTS_READ = sa.select(DIGESTS.c.parent, DIGESTS.c.prefix, DIGESTS.c.count.label("number"), DIGESTS.c.digest).where(
     DIGESTS.c.tenant == _TENANT,
     # Not as pairs, for which SQLite reads all ranges of the tenant. A prefix has one parent, so nothing more is found.
-    DIGESTS.c.parent.in_(sa.bindparam("parents", expanding=True)),
-    DIGESTS.c.prefix.in_(sa.bindparam("prefixes", expanding=True)),
+    DIGESTS.c.parent.in_(sa.bindparam("of_parents", expanding=True)),
+    DIGESTS.c.prefix.in_(sa.bindparam("of_prefixes", expanding=True)),
 )
 DIGESTS_PUT: ByDialect = _each(_put_digest)

@@ -25,7 +25,8 @@ PARAMETERS: Mapping[str, Any] = {
     "of_limit": 10,
     "of_sequence": 7,
     "to_state": "released",
-    "of": [("", "ab"), ("ab", "abcd")],
+    "of_parents": ["", "ab"],
+    "of_prefixes": ["ab", "abcd"],
     **dict.fromkeys(("received", "available", "held", "consumed", "version"), 1),
 }
 ALL = {name: found for name, found in vars(statements).items() if isinstance(found, sa.sql.Executable)} | {
