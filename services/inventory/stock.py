@@ -150,7 +150,7 @@ class StockKeeper:
             books.judge(call) if place not in refusals or _key(call) in books.receipts else refusals[place]
             for place, call in enumerate(calls)
         ]
-        loading.require_no_idle_claim(calls, judged)
+        loading.require_no_idle_claim(calls, judged, refusals)
         answers = writing_down.write(connection, tenant, books, self._clock, self._signing_key)
         return [_answer(answers, call, judgement) for call, judgement in zip(calls, judged, strict=True)]
 
