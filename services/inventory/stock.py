@@ -87,10 +87,14 @@ class StockKeeper:
                 raise
             raise NotTogether from error
 
-    def expire(self, tenant: str, reservation_ids: Sequence[str]) -> int:
-        """End these holds if they are due and still held; how many were."""
+    def expire(self, tenant: str, reservation_ids: Sequence[str], wait_seconds: float = LOCK_TIMEOUT_SECONDS) -> int:
+        """End these holds, in one transaction, if they are due and still held; how many were.
+
+        Raises:
+            Refused: a rival has held one of them, or its stock, for longer than that; none was ended.
+        """
         calls = [Expiry(tenant=tenant, reservation_id=name) for name in reservation_ids]
-        answers = self._transaction(len(calls), lambda connection: self._batch(connection, tenant, calls, {}))
+        answers = self._transaction(wait_seconds, lambda connection: self._batch(connection, tenant, calls, {}))
         return sum(isinstance(answer, Answer) for answer in answers)
 
     def _execute(self, tenant: str, calls: Sequence[Call]) -> list[Answer | Refused]:
@@ -99,18 +103,18 @@ class StockKeeper:
         def work(connection: sa.Connection) -> list[Answer | Refused]:
             return self._batch(connection, tenant, calls, refusals)
 
+        wait_seconds = LOCK_TIMEOUT_SECONDS if len(calls) == 1 else COMPANY_LOCK_TIMEOUT_SECONDS
         while True:
             try:
-                return self._transaction(len(calls), work)
+                return self._transaction(wait_seconds, work)
             except Due as due:
-                self.expire(tenant, due.reservation_ids)
+                self.expire(tenant, due.reservation_ids, wait_seconds)
             except NotThese as found:
                 refusals |= found.refusals
             except Again:
                 continue
 
-    def _transaction(self, calls: int, work: Callable[[sa.Connection], T]) -> T:
-        wait_seconds = LOCK_TIMEOUT_SECONDS if calls == 1 else COMPANY_LOCK_TIMEOUT_SECONDS
+    def _transaction(self, wait_seconds: float, work: Callable[[sa.Connection], T]) -> T:
         for _ in range(MAX_TRIES):
             begun = False
             try:
