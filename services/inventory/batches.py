@@ -2,8 +2,8 @@
 
 - Nobody waits for company: a request that finds its tenant idle goes at once, alone. A tenant's batches follow each
   other, so its calls never wait for each other's locks; other tenants' batches run beside it.
-- What cannot go together goes alone, beside the next batch, on no more than half of the threads: the rest is for other
-  tenants, however long these wait for their locks.
+- What cannot go together goes alone, beside the next batch, on no more than half of the threads (or the only one): the
+  rest is for other tenants, however long these wait for their locks.
 - A tenant may have so many requests waiting; who comes then is told so at once, and nothing is executed for it.
 """
 

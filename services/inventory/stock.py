@@ -43,6 +43,8 @@ T = TypeVar("T")
 
 _DEADLOCK = {"40001", "40P01"}
 _LOCK_NOT_AVAILABLE = "55P03"
+# By the server, for its limit on a statement: lock after lock may be waited for, each for less than the limit on one.
+_CANCELLED = "57014"
 
 
 class StockKeeper:
@@ -134,6 +136,8 @@ class StockKeeper:
                         Problem.REQUEST_IN_PROGRESS,
                         "Another request holds this key or its stock. This delivery executed nothing. Send it again.",
                     ) from None
+                if state == _CANCELLED:
+                    raise overloaded() from None
                 if state not in _DEADLOCK:
                     raise  # a failed commit is among these: nobody may say that nothing was executed
         raise overloaded()
