@@ -17,6 +17,8 @@ def _run(connection: sa.Connection) -> None:
     metadata: sa.MetaData = importlib.import_module(TABLES[SECTION]).METADATA
     if connection.dialect.name == "postgresql":
         connection.exec_driver_sql("SET statement_timeout = '60s'")
+        # It may compute for longer than a writer is allowed to be silent.
+        connection.exec_driver_sql("SET idle_in_transaction_session_timeout = 0")
         # A second migration waits for the first one, until that one disconnects, and finds it done.
         connection.exec_driver_sql("SET lock_timeout = 0")
         connection.exec_driver_sql("SELECT pg_advisory_lock(hashtext('counterfoil migrate'))")

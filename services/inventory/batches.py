@@ -1,11 +1,14 @@
 """Requests that come while a tenant's last batch is under way are its next batch: one transaction for all of them.
 
-Nobody waits for company: a request that finds its tenant idle goes at once, alone. A tenant's batches follow each
-other, so its calls never wait for each other's locks; other tenants' batches run beside it.
+- Nobody waits for company: a request that finds its tenant idle goes at once, alone. A tenant's batches follow each
+  other, so its calls never wait for each other's locks; other tenants' batches run beside it.
+- What cannot go together goes alone, beside the next batch, on no more than half of the threads (or the only one): the
+  rest is for other tenants, however long these wait for their locks.
+- A tenant may have so many requests waiting; who comes then is told so at once, and nothing is executed for it.
 """
 
 import asyncio
-from collections import deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Generic, TypeVar
 
@@ -14,10 +17,12 @@ import anyio.to_thread
 
 from services.inventory.contract import Answer
 from services.inventory.loading import NotTogether
-from services.inventory.problems import Refused
+from services.inventory.problems import Refused, overloaded
 
 # Enough that a commit is worth it; a batch of them is a few milliseconds of work.
 MAX_BATCH = 64
+# Work for seconds: who waited behind it would give up before its turn, and come again.
+MAX_WAITING = 1000
 
 Asked = TypeVar("Asked")
 
@@ -40,7 +45,9 @@ class Batches(Generic[Asked]):
         self._execute = execute
         self._limiter = anyio.CapacityLimiter(threads)
         self._told = told
+        self._asking: Counter[str] = Counter()
         self._waiting: dict[str, deque[tuple[Asked, asyncio.Future[Answer]]]] = {}
+        self._alone: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(max(threads // 2, 1)))
         self._running: set[asyncio.Task[None]] = set()
 
     async def answer(self, tenant: str, asked: Asked) -> Answer:
@@ -49,6 +56,15 @@ class Batches(Generic[Asked]):
         Raises:
             Refused: it was refused, and nothing was stored for it.
         """
+        if self._asking[tenant] >= MAX_WAITING:
+            raise overloaded()
+        self._asking[tenant] += 1
+        try:
+            return await self._in_turn(tenant, asked)
+        finally:
+            self._asking[tenant] -= 1
+
+    async def _in_turn(self, tenant: str, asked: Asked) -> Answer:
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         waiting = self._waiting.get(tenant)
         if waiting is None:
@@ -76,13 +92,17 @@ class Batches(Generic[Asked]):
             for one in batch:
                 if isinstance(error, NotTogether) and len(batch) > 1:
                     # Beside the next batch, which need not wait for what holds these up.
-                    self._begin(self._together(tenant, [one]))
+                    self._begin(self._by_itself(tenant, one))
                 else:
                     _settle(one[1], error)
         else:
             self._told(len(batch))
             for (_, answer), settled in zip(batch, answers, strict=True):
                 _settle(answer, settled)
+
+    async def _by_itself(self, tenant: str, one: "tuple[Asked, asyncio.Future[Answer]]") -> None:
+        async with self._alone[tenant]:
+            await self._together(tenant, [one])
 
 
 def _settle(answer: "asyncio.Future[Answer]", settled: Answer | Exception) -> None:

@@ -6,7 +6,7 @@
 """
 
 import itertools
-import operator
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 
 import sqlalchemy as sa
@@ -42,31 +42,34 @@ class Housekeeping:
 
     def run(self) -> None:
         """End what is due, then take away what is too old."""
-        self.expire_due()
-        self.drop_expired()
+        try:
+            self.expire_due()
+        finally:
+            self.drop_expired()
 
     def expire_due(self) -> int:
         """End the holds that are due; how many were."""
-        ended = 0
-        while due := self._due():
-            for tenant, of_tenant in itertools.groupby(due, key=operator.itemgetter(0)):
-                ended += self._keeper.expire(tenant, [name for _, name in of_tenant])
-            if len(due) < MAX_EXPIRIES:
-                break
-        return ended
-
-    def _due(self) -> list[tuple[str, str]]:
         with reading(self._engine) as connection:
-            rows = connection.execute(
-                sa.select(RESERVATIONS.c.tenant, RESERVATIONS.c.reservation_id)
-                .where(
-                    RESERVATIONS.c.state == ReservationState.HELD.value,
-                    RESERVATIONS.c.expires_at <= self._now(connection),
-                )
-                .order_by(RESERVATIONS.c.tenant, RESERVATIONS.c.reservation_id)
+            due = sa.select(RESERVATIONS.c.tenant).distinct().where(*self._due(connection))
+            tenants = list(connection.execute(due).scalars())
+        return _of_each(tenants, self._expire_page, MAX_EXPIRIES)
+
+    def _expire_page(self, tenant: str) -> int:
+        with reading(self._engine) as connection:
+            due = (
+                sa.select(RESERVATIONS.c.reservation_id)
+                .where(RESERVATIONS.c.tenant == tenant, *self._due(connection))
+                .order_by(RESERVATIONS.c.expires_at)
                 .limit(MAX_EXPIRIES)
             )
-            return [(row.tenant, row.reservation_id) for row in rows]
+            names = list(connection.execute(due).scalars())
+        return self._keeper.expire(tenant, names) if names else 0
+
+    def _due(self, connection: sa.Connection) -> tuple[sa.ColumnElement[bool], ...]:
+        return (
+            RESERVATIONS.c.state == ReservationState.HELD.value,
+            RESERVATIONS.c.expires_at <= self._now(connection),
+        )
 
     def drop_expired(self) -> int:
         """Take away the bodies of receipts that are older than the retention; how many there were."""
@@ -75,13 +78,7 @@ class Housekeeping:
         with reading(self._engine) as connection:
             before = self._now(connection) - self._retention
             tenants = list(connection.execute(sa.select(COUNTERS.c.tenant)).scalars())
-        dropped = 0
-        for tenant in tenants:
-            while page := self._drop_page(tenant, before):
-                dropped += page
-                if page < PAGE:
-                    break
-        return dropped
+        return _of_each(tenants, lambda tenant: self._drop_page(tenant, before), PAGE)
 
     def _drop_page(self, tenant: str, before: datetime) -> int:
         """In order of sequence, up to the first that is younger."""
@@ -109,3 +106,23 @@ class Housekeeping:
 
     def _now(self, connection: sa.Connection) -> datetime:
         return receipts.database_time(connection, self._clock)
+
+
+def _of_each(tenants: Iterable[str], take_page: Callable[[str], int], full: int) -> int:
+    """Page after page of each tenant, up to one that is not full; how much it was in all.
+
+    What fails for one tenant keeps no other waiting: it is raised when all have had their turn.
+    """
+    taken = 0
+    failed: Exception | None = None
+    for tenant in tenants:
+        try:
+            while page := take_page(tenant):
+                taken += page
+                if page < full:
+                    break
+        except Exception as error:  # noqa: BLE001 - raised below
+            failed = failed or error
+    if failed is not None:
+        raise failed
+    return taken

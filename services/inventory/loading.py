@@ -6,7 +6,7 @@
 - No key is committed without its receipt: where a call executes nothing after all, all is begun again without its key.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 import sqlalchemy as sa
 
@@ -188,18 +188,21 @@ class Loading:
         if due:
             raise Due(due)
 
-    def require_no_idle_claim(self, calls: Sequence[Call], judged: Sequence[Judgement]) -> None:
-        """A key without a receipt could not be committed.
+    def require_no_idle_claim(self, calls: Sequence[Call], judged: Sequence[Judgement], known: Container[int]) -> None:
+        """A key without a receipt could not be committed; `known` are the places of calls that were to take none.
 
         Raises:
-            NotThese: a call was refused that had its key taken.
+            NotThese: a call was refused that had its key taken. None of `known` is among them, so this ends.
             NotTogether: an earlier call of the batch closed the key of one that was to close others.
         """
         idle = self._claimed - {entry.key for entry in self.books.entries}
         refusals = {
             place: judgement
             for place, (call, judgement) in enumerate(zip(calls, judged, strict=True))
-            if isinstance(judgement, Refused) and not isinstance(call, Expiry) and call.key in idle
+            if isinstance(judgement, Refused)
+            and not isinstance(call, Expiry)
+            and place not in known
+            and call.key in idle
         }
         if refusals:
             raise NotThese(refusals)

@@ -116,7 +116,7 @@ class Invalid(Refused):
 
 
 def overloaded() -> Refused:
-    """The database cannot be had now; said only where it is certain that nothing was executed."""
+    """It cannot be done now; said only where it is certain that nothing was executed."""
     return Refused(
         Problem.OVERLOADED, "The service cannot take this request now. This delivery executed nothing. Send it again."
     )

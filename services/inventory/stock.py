@@ -43,6 +43,8 @@ T = TypeVar("T")
 
 _DEADLOCK = {"40001", "40P01"}
 _LOCK_NOT_AVAILABLE = "55P03"
+# By the server, for its limit on a statement: lock after lock may be waited for, each for less than the limit on one.
+_CANCELLED = "57014"
 
 
 class StockKeeper:
@@ -87,10 +89,14 @@ class StockKeeper:
                 raise
             raise NotTogether from error
 
-    def expire(self, tenant: str, reservation_ids: Sequence[str]) -> int:
-        """End these holds if they are due and still held; how many were."""
+    def expire(self, tenant: str, reservation_ids: Sequence[str], wait_seconds: float = LOCK_TIMEOUT_SECONDS) -> int:
+        """End these holds, in one transaction, if they are due and still held; how many were.
+
+        Raises:
+            Refused: a rival has held one of them, or its stock, for longer than that; none was ended.
+        """
         calls = [Expiry(tenant=tenant, reservation_id=name) for name in reservation_ids]
-        answers = self._transaction(len(calls), lambda connection: self._batch(connection, tenant, calls, {}))
+        answers = self._transaction(wait_seconds, lambda connection: self._batch(connection, tenant, calls, {}))
         return sum(isinstance(answer, Answer) for answer in answers)
 
     def _execute(self, tenant: str, calls: Sequence[Call]) -> list[Answer | Refused]:
@@ -99,18 +105,18 @@ class StockKeeper:
         def work(connection: sa.Connection) -> list[Answer | Refused]:
             return self._batch(connection, tenant, calls, refusals)
 
+        wait_seconds = LOCK_TIMEOUT_SECONDS if len(calls) == 1 else COMPANY_LOCK_TIMEOUT_SECONDS
         while True:
             try:
-                return self._transaction(len(calls), work)
+                return self._transaction(wait_seconds, work)
             except Due as due:
-                self.expire(tenant, due.reservation_ids)
+                self.expire(tenant, due.reservation_ids, wait_seconds)
             except NotThese as found:
                 refusals |= found.refusals
             except Again:
                 continue
 
-    def _transaction(self, calls: int, work: Callable[[sa.Connection], T]) -> T:
-        wait_seconds = LOCK_TIMEOUT_SECONDS if calls == 1 else COMPANY_LOCK_TIMEOUT_SECONDS
+    def _transaction(self, wait_seconds: float, work: Callable[[sa.Connection], T]) -> T:
         for _ in range(MAX_TRIES):
             begun = False
             try:
@@ -130,6 +136,8 @@ class StockKeeper:
                         Problem.REQUEST_IN_PROGRESS,
                         "Another request holds this key or its stock. This delivery executed nothing. Send it again.",
                     ) from None
+                if state == _CANCELLED:
+                    raise overloaded() from None
                 if state not in _DEADLOCK:
                     raise  # a failed commit is among these: nobody may say that nothing was executed
         raise overloaded()
@@ -150,7 +158,7 @@ class StockKeeper:
             books.judge(call) if place not in refusals or _key(call) in books.receipts else refusals[place]
             for place, call in enumerate(calls)
         ]
-        loading.require_no_idle_claim(calls, judged)
+        loading.require_no_idle_claim(calls, judged, refusals)
         answers = writing_down.write(connection, tenant, books, self._clock, self._signing_key)
         return [_answer(answers, call, judgement) for call, judgement in zip(calls, judged, strict=True)]
 

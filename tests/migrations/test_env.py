@@ -2,8 +2,10 @@
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from services.database import HEADS, SchemaMismatch, Section, check_schema, migrate, open_engine
 from tests.migrations.conftest import tables
@@ -37,3 +39,22 @@ def test_two_processes_that_migrate_at_once_both_find_it_done(url: str, section:
         told = [child.communicate() for child in (one, other)]
     newest = {"journal": "journal_0002", "inventory": "inventory_0002"}[section]
     assert told == [(f"{newest}\n", "")] * 2
+
+
+@pytest.mark.parametrize("dialect", ["postgresql"])
+@pytest.mark.parametrize("section", HEADS)
+def test_a_migration_may_compute_for_longer_than_a_writer_may_be_silent(url: str, section: Section) -> None:
+    """Between two statements of its transaction nothing ends it, however many rows it has to think about."""
+    limits: set[str] = set()
+
+    def look(_connection: object, cursor: Any, statement: str, *_more: object) -> None:
+        if "CREATE TABLE" in statement:
+            cursor.execute("SHOW idle_in_transaction_session_timeout")
+            limits.update(cursor.fetchone())
+
+    sa.event.listen(sa.Engine, "before_cursor_execute", look)
+    try:
+        migrate(section, url)
+    finally:
+        sa.event.remove(sa.Engine, "before_cursor_execute", look)
+    assert limits == {"0"}

@@ -9,13 +9,25 @@ import pytest
 import sqlalchemy as sa
 
 from services.database import migrate, open_engine, writing
+from services.inventory import digests
 from services.inventory.housekeeping import Housekeeping
 from services.inventory.stock import StockKeeper
-from services.inventory.tables import METADATA
+from services.inventory.tables import DIGESTS, METADATA, RECEIPTS
 from services.inventory.verification.run import verify
 from tests.postgres import Databases
-from tests.services.inventory.conftest import Caller, Service, connect, running
+from tests.services.inventory.conftest import NOW, Caller, Service, connect, running
 from tests.services.inventory.verification.workload import end_hold, redo
+
+# One more than a page of the migration; a page holds the end of one tenant and the beginning of the other.
+COUNTS = {"acme": 1001, "globex": 1001}
+RECEIPTS_AT_FIRST = sa.table(
+    "receipts",
+    *(
+        sa.column(column.name, column.type)
+        for column in RECEIPTS.columns
+        if column.name not in {"expired_at", "key_range"}
+    ),
+)
 
 Rows = dict[str, list[tuple[Any, ...]]]
 
@@ -148,3 +160,31 @@ def test_what_the_first_revision_cannot_hold_is_refused_with_nothing_changed(
         migrate("inventory", newest, "inventory_0001")
     assert read(newest) == before
     assert_clean(newest)
+
+
+def test_more_records_than_a_page_all_get_their_range_and_count(url: str) -> None:
+    """Of two tenants, in whatever place of a page one ends and the other begins."""
+    migrate("inventory", url, "inventory_0001")
+    engine = open_engine(url)
+    old = sa.MetaData()
+    old.reflect(engine)
+    keys = {tenant: [f"key-of-{tenant}-{number:08d}" for number in range(count)] for tenant, count in COUNTS.items()}
+    with writing(engine) as connection:
+        for tenant, names in keys.items():
+            rows = [
+                {"tenant": tenant, "sequence": sequence, "key": key, "kind": "void", "outcome": "voided"}
+                | {"reason": "voided", "http_status": 410, "created_at": NOW}
+                | {"receipt": "{}", "receipt_sha256": "", "problem": "{}"}
+                for sequence, key in enumerate(names, start=1)
+            ]
+            connection.execute(RECEIPTS_AT_FIRST.insert(), rows)
+            connection.execute(old.tables["keys"].insert(), [{"tenant": tenant, "key": key} for key in names])
+    migrate("inventory", url)
+    with engine.connect() as connection:
+        ranges = connection.execute(sa.select(RECEIPTS.c.key, RECEIPTS.c.key_range)).all()
+        assert {row.key: row.key_range for row in ranges} == {
+            key: digests.place(key) for names in keys.values() for key in names
+        }
+        sums = sa.select(DIGESTS.c.tenant, sa.func.sum(DIGESTS.c.count)).where(DIGESTS.c.parent == "")
+        assert {row[0]: int(row[1]) for row in connection.execute(sums.group_by(DIGESTS.c.tenant))} == COUNTS
+    engine.dispose()

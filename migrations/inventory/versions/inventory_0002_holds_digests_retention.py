@@ -4,8 +4,10 @@ Revision: inventory_0002, after inventory_0001.
 """
 
 import hashlib
+import itertools
 import json
 from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -42,6 +44,14 @@ _MOVEMENT_KIND_2 = "kind IN ('delivery', 'reserve', 'hold', 'confirm', 'release'
 _KEPT = ("keys", "receipts", "receipt_lines", "reservation_lines", "movements")
 _MODULUS = 2**256
 _PAGE = 1000
+_RECEIPTS = sa.table(
+    "receipts",
+    sa.column("tenant", sa.Text),
+    sa.column("sequence", sa.BigInteger),
+    sa.column("key", sa.Text),
+    sa.column("outcome", sa.Text),
+    sa.column("key_range", sa.Text),
+)
 
 
 def upgrade() -> None:
@@ -102,16 +112,14 @@ def downgrade() -> None:
 def _change_receipts() -> None:
     op.add_column("receipts", sa.Column("expired_at", UtcDateTime(), nullable=True))
     op.add_column("receipts", sa.Column("key_range", sa.Text(), nullable=True))
-    bind = op.get_bind()
-    table = sa.table("receipts", sa.column("tenant"), sa.column("sequence"), sa.column("key"), sa.column("key_range"))
     change = (
-        sa.update(table)
-        .where(table.c.tenant == sa.bindparam("of"), table.c.sequence == sa.bindparam("at"))
+        sa.update(_RECEIPTS)
+        .where(_RECEIPTS.c.tenant == sa.bindparam("of"), _RECEIPTS.c.sequence == sa.bindparam("at"))
         .values(key_range=sa.bindparam("range"))
     )
-    rows = bind.execute(sa.select(table.c.tenant, table.c.sequence, table.c.key)).all()
-    for row in rows:
-        bind.execute(change, {"of": row.tenant, "at": row.sequence, "range": _hash(row.key)[:4]})
+    for rows in _pages_of_receipts():
+        ranges = [{"of": row.tenant, "at": row.sequence, "range": _hash(row.key)[:4]} for row in rows]
+        op.get_bind().execute(change, ranges)
     with op.batch_alter_table("receipts", copy_from=_receipts()) as batch:
         batch.alter_column("receipt", existing_type=sa.Text(), nullable=True)
         batch.alter_column("key_range", existing_type=sa.Text(), nullable=False)
@@ -148,7 +156,7 @@ def _fill_digests() -> None:
     """Digests of the receipts that are there: `["cf-rd1", key, outcome, receipt_id]`, summed per range."""
     sums: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0])
     bind = op.get_bind()
-    for row in bind.execute(sa.text("SELECT tenant, key, outcome, sequence FROM receipts")).all():
+    for row in itertools.chain.from_iterable(_pages_of_receipts()):
         # All of it ASCII without a character that JSON escapes: this is its RFC 8785 form.
         item = json.dumps(["cf-rd1", row.key, row.outcome, f"receipt-{row.sequence}"], separators=(",", ":"))
         name = _hash(row.key)
@@ -163,6 +171,17 @@ def _fill_digests() -> None:
     ]
     for start in range(0, len(rows), _PAGE):
         bind.execute(table.insert(), rows[start : start + _PAGE])
+
+
+def _pages_of_receipts() -> Iterator[Sequence[sa.Row[Any]]]:
+    """All of them, in order, however many there are: never more than a page in memory."""
+    place = sa.tuple_(_RECEIPTS.c.tenant, _RECEIPTS.c.sequence)
+    page: sa.Select[Any] = sa.select(_RECEIPTS).order_by(*place.clauses).limit(_PAGE)
+    rows = op.get_bind().execute(page).all()
+    while rows:
+        yield rows
+        after = sa.tuple_(sa.literal(rows[-1].tenant), sa.literal(rows[-1].sequence))
+        rows = op.get_bind().execute(page.where(place > after)).all()
 
 
 def _hash(text: str) -> str:

@@ -4,16 +4,16 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from services.database import open_engine
-from services.inventory.contract import Answer, Call, KeyedCall, Kind, VoidCall, fingerprint
+from services.inventory.contract import Answer, Call, KeyedCall, Kind, Outcome, VoidCall, fingerprint
 from services.inventory.loading import NotTogether
-from services.inventory.problems import Refused
+from services.inventory.problems import Problem, Refused
 from services.inventory.stock import StockKeeper
 from services.inventory.verification.run import verify
 from tests.services.inventory.conftest import NOW, Clock
@@ -106,4 +106,38 @@ def test_calls_that_go_together_get_what_they_get_one_after_the_other(database_u
     assert sum(size > 1 for size in went) > 50
     found = verify(engine)
     assert found.violation is None, found.violation.sentence
+    engine.dispose()
+
+
+def test_a_late_call_whose_key_a_closed_redo_names_does_not_begin_the_batch_again_for_ever(database_url: str) -> None:
+    """The newest closes the middle one, which then closes nothing: they go alone, and the late one is 412."""
+    first, second, third = _KEYS[:3]
+    request = {"quantity": 1, "sku": "FILTER-A"}
+    newest = KeyedCall(
+        tenant="acme",
+        key=third,
+        kind=Kind.DELIVER,
+        request=request,
+        fingerprint=fingerprint(Kind.DELIVER, {}, request),
+        not_after=NOW + timedelta(hours=1),
+        supersedes=(second,),
+        quantities={"FILTER-A": 1},
+    )
+    middle = replace(newest, key=second, supersedes=(first,))
+    late = replace(newest, key=first, supersedes=(), not_after=NOW - timedelta(hours=1))
+    looks = iter(range(100))
+
+    def clock() -> datetime:
+        next(looks)  # a batch that never ends fails here
+        return NOW
+
+    engine = open_engine(database_url)
+    went: list[int] = []
+    answers = execute(StockKeeper(engine, clock), "acme", [newest, middle, late], went)
+    assert went == []
+    assert [answer.problem if isinstance(answer, Refused) else answer.outcome for answer in answers] == [
+        Outcome.COMMITTED,
+        Outcome.VOIDED,
+        Problem.NOT_AFTER_PASSED,
+    ]
     engine.dispose()

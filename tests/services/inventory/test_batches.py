@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from services.inventory.batches import MAX_BATCH, Batches
+from services.inventory.batches import MAX_BATCH, MAX_WAITING, Batches
 from services.inventory.contract import Answer, Call, Outcome, VoidCall
 from services.inventory.loading import NotTogether
-from services.inventory.problems import Refused, overloaded
+from services.inventory.problems import Problem, Refused, overloaded
 
 
 def void(number: int, tenant: str = "acme") -> VoidCall:
@@ -116,3 +116,63 @@ async def test_a_refusal_is_raised_for_its_caller_alone() -> None:
     assert isinstance(answer, Answer)
     with pytest.raises(Refused):
         await batches.answer("acme", void(1))
+
+
+@pytest.mark.parametrize("threads", [1, 2, 10])
+async def test_what_goes_alone_and_waits_leaves_threads_to_other_tenants(threads: int) -> None:
+    """A batch that fell apart waits for its locks one by one; who comes then has at most a few of them before it."""
+    order: list[str] = []
+    may_go, apart = threading.Event(), threading.Event()
+
+    def execute(tenant: str, calls: Sequence[Call]) -> list[Answer | Refused]:
+        if len(calls) > 1:
+            apart.set()
+            raise NotTogether
+        if calls[0] != void(0):
+            if tenant == "acme":
+                assert may_go.wait(20)
+            order.append(tenant)
+        return [answer_of(calls[0])]
+
+    batches = Batches(execute, threads)
+    slow = [asyncio.create_task(batches.answer("acme", void(number))) for number in range(MAX_BATCH)]
+    await asyncio.to_thread(apart.wait, 20)
+    other = asyncio.create_task(batches.answer("globex", void(1, "globex")))
+    if threads > 1:  # there is one that nobody of the first tenant's is on
+        await asyncio.wait_for(other, 20)
+    may_go.set()
+    await asyncio.gather(*slow, other)
+    assert "globex" in order[:2]
+
+
+async def test_a_tenant_with_too_many_waiting_is_told_so_and_no_other() -> None:
+    """Nothing is executed for whoever comes then; when they are answered there is room again."""
+    executed = Executed()
+    batches = Batches(executed, 2)
+    waiting = [asyncio.create_task(batches.answer("acme", void(number))) for number in range(MAX_WAITING)]
+    await asyncio.to_thread(executed.begun.wait, 20)
+    with pytest.raises(Refused) as refused:
+        await batches.answer("acme", void(MAX_WAITING))
+    assert refused.value.problem is Problem.OVERLOADED
+    other = asyncio.create_task(batches.answer("globex", void(0, "globex")))
+    executed.may_go.set()
+    await asyncio.gather(*waiting, other)
+    assert sum(size for tenant, size in executed.batches if tenant == "acme") == MAX_WAITING
+    assert (await batches.answer("acme", void(0))).body == void(0).key.encode()
+
+
+async def test_who_no_longer_waits_counts_no_longer_and_holds_up_nobody() -> None:
+    """A caller that was cancelled leaves its batch to the others."""
+    executed = Executed()
+    batches = Batches(executed, 1)
+    first = asyncio.create_task(batches.answer("acme", void(0)))
+    await asyncio.to_thread(executed.begun.wait, 20)
+    later = [asyncio.create_task(batches.answer("acme", void(number))) for number in range(1, MAX_WAITING)]
+    await asyncio.wait(later, timeout=0.01)
+    for task in later:
+        task.cancel()
+    await asyncio.wait(later)
+    last = asyncio.create_task(batches.answer("acme", void(MAX_WAITING)))
+    executed.may_go.set()
+    assert (await last).body == void(MAX_WAITING).key.encode()
+    await first

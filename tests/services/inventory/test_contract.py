@@ -153,6 +153,12 @@ def test_superseded_keys_are_taken_newest_first() -> None:
     assert headers.supersedes == (f"{name}10", f"{name}9", f"{name}2", "an-older-system-0001")
 
 
+def test_a_former_generation_that_is_listed_twice_is_one_of_the_sixteen() -> None:
+    """What may be at most 16 are the keys, not the places where they stand."""
+    keys = [f"key-0123456789ab-g{number}" for number in range(2, 18)]
+    assert effect_headers("key-0123456789ab-g18", DEADLINE, [*keys, keys[0]]).supersedes == tuple(reversed(keys))
+
+
 @pytest.mark.parametrize(
     "values",
     [

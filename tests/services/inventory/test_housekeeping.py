@@ -1,5 +1,6 @@
 """Retention: receipts lose their bodies, and their keys are used for ever."""
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -7,8 +8,9 @@ import sqlalchemy as sa
 
 from services.database import open_engine, writing
 from services.inventory.housekeeping import Housekeeping
-from services.inventory.stock import StockKeeper
-from services.inventory.tables import KEYS, MOVEMENTS, RECEIPT_LINES, RECEIPTS, RESERVATION_LINES
+from services.inventory.problems import Refused
+from services.inventory.stock import COMPANY_LOCK_TIMEOUT_SECONDS, StockKeeper
+from services.inventory.tables import KEYS, MOVEMENTS, RECEIPT_LINES, RECEIPTS, RESERVATION_LINES, RESERVATIONS
 from tests.services.inventory.conftest import Caller, connect, running
 from tests.services.inventory.test_edge import assert_problem
 
@@ -85,3 +87,58 @@ def test_nothing_else_of_a_receipt_is_ever_changed(database_url: str, change: di
         with pytest.raises(sa.exc.DBAPIError, match=f"{table.name} is kept"), writing(engine) as connection:
             connection.execute(table.delete())
     engine.dispose()
+
+
+@pytest.mark.parametrize("dialect", ["postgresql"])
+def test_a_hold_that_a_rival_keeps_locked_keeps_no_other_tenants_from_ending(database_url: str) -> None:
+    """The first tenant's fails, and is said to; the second's ends in the same round, and retention goes on."""
+    tokens = {"token-a": "acme", "token-g": "globex"}
+    with (
+        running(database_url, tokens, retention=timedelta(0)) as service,
+        connect(service.url, "token-a") as of_acme,
+        connect(service.url, "token-g") as of_globex,
+        service.engine.connect() as rival,
+    ):
+        held = []
+        for caller in (Caller(of_acme), Caller(of_globex, tenant="globex")):
+            caller.deliver()
+            held.append(caller.hold(3).json())
+            service.end_hold(caller, held[-1])
+        rival.execute(sa.select(RESERVATIONS).where(RESERVATIONS.c.tenant == "acme").with_for_update())
+        with pytest.raises(Refused):
+            service.housekeeping()
+        states = [
+            http.get(f"/v1/reservations/{one['reservation_id']}").json()["state"]
+            for http, one in zip((of_acme, of_globex), held, strict=True)
+        ]
+        assert states == ["held", "expired"]
+        assert of_globex.get(f"/v1/receipts/{held[1]['key']}").status_code == 410
+        rival.rollback()
+        service.housekeeping()
+        assert of_acme.get("/v1/stock/FILTER-A").json()["held"] == 0
+
+
+@pytest.mark.parametrize("dialect", ["postgresql"])
+def test_a_call_waits_for_the_holds_in_its_way_as_long_as_for_any_lock(database_url: str) -> None:
+    """A rival that moves one of them for longer than a batch would wait is not told to the caller as a refusal."""
+    with (
+        running(database_url, {"token": "acme"}) as service,
+        connect(service.url, "token") as http,
+        service.engine.connect() as rival,
+        ThreadPoolExecutor() as pool,
+    ):
+        caller = Caller(http)
+        caller.deliver()
+        for _ in range(2):
+            service.end_hold(caller, caller.hold(5).json())
+        rival.execute(sa.select(RESERVATIONS).with_for_update())
+        reserving = pool.submit(caller.reserve, 10)
+        waiting = sa.text("SELECT count(*) FROM pg_locks WHERE NOT granted")
+        with service.engine.connect() as connection:
+            while connection.execute(waiting).scalar_one() == 0:
+                connection.rollback()
+            connection.rollback()
+            # Longer than in company; counted by the server, which waits meanwhile.
+            connection.execute(sa.text("SELECT pg_sleep(:seconds)"), {"seconds": 5 * COMPANY_LOCK_TIMEOUT_SECONDS})
+        rival.rollback()
+        assert reserving.result().status_code == 201

@@ -2,6 +2,7 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -146,6 +147,27 @@ def test_the_end_of_a_hold_waits_for_the_confirm_that_is_under_way(database_url:
         assert connection.execute(sa.select(RESERVATIONS.c.state)).scalars().all() == ["consumed"]
         assert connection.execute(sa.select(STOCK.c.held, STOCK.c.consumed)).all() == [(0, 2)]
     confirming.dispose()
+    engine.dispose()
+
+
+def test_who_waits_for_longer_than_a_statement_may_take_has_executed_nothing_and_is_told_so(database_url: str) -> None:
+    """Lock after lock, each for less than the limit on one: the server ends it, and the key is free."""
+    engine = open_engine(database_url)
+
+    def impatient(connection: Any, _record: object) -> None:
+        connection.execute("SET statement_timeout = '100ms'").close()
+        connection.commit()
+
+    waiting = open_engine(database_url)
+    sa.event.listen(waiting, "connect", impatient)
+    keeper(engine).perform(call("delivery-00000000001", kind=Kind.DELIVER, quantities={"FILTER-A": 5}))
+    with engine.connect() as rival:
+        rival.execute(sa.select(STOCK).with_for_update())
+        with pytest.raises(Refused) as refused:
+            keeper(waiting).perform(call(MINE))
+    assert refused.value.problem is Problem.OVERLOADED
+    assert keeper(engine).perform(call(MINE)).replayed is False
+    waiting.dispose()
     engine.dispose()
 
 
