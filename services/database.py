@@ -13,6 +13,7 @@ What this module guarantees to both stores:
 - A store is used only at the schema revision this build was written for.
 """
 
+import sqlite3
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -56,6 +57,8 @@ _POSTGRES_CONNECTING = {
     "keepalives_count": 3,
 }
 # Each of these off means that a commit may be lost or torn though it was answered.
+# A file that is there and readable, and whose content is not a sound database.
+_NO_DATABASE = frozenset({sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT})
 _DURABLE = ("fsync", "full_page_writes", "synchronous_commit")
 
 _DRIVERS = {"sqlite": "sqlite+pysqlite", "postgresql": "postgresql+psycopg"}
@@ -296,9 +299,11 @@ def _begun(connection: sa.Connection) -> sa.RootTransaction:
 
 def _unreachable(engine: sa.Engine, error: sa.exc.DBAPIError) -> DatabaseUnreachable:
     hint = "the file's folder exists and may be written to" if engine.dialect.name == "sqlite" else "the database runs"
+    remedy = f"Check the URL and that {hint}."
+    if getattr(error.orig, "sqlite_errorcode", None) in _NO_DATABASE:
+        remedy = "Check the URL; a database that has been damaged is brought back from the last good backup."
     return DatabaseUnreachable(
-        f"The database {describe(engine.url)} cannot be reached ({_reason(error)}). Nothing was written. "
-        f"Check the URL and that {hint}."
+        f"The database {describe(engine.url)} cannot be reached ({_reason(error)}). Nothing was written. {remedy}"
     )
 
 
@@ -379,9 +384,12 @@ def check_schema(section: Section, engine: sa.Engine) -> None:
         return
     name = describe(engine.url)
     if current is None or current in revisions(section):
+        there, remedy = current or "nothing", "Run"
+        if _is_missing_file(engine.url):  # a mistyped URL: to migrate it would make an empty store at the wrong place
+            there, remedy = "nothing (there is no such file)", "Check the URL, or run"
         raise SchemaMismatch(
-            f"The {section} schema of {name} is at {current or 'nothing'}, this build needs {HEADS[section]}. "
-            f"Nothing is lost. Run: counterfoil migrate {section}"
+            f"The {section} schema of {name} is at {there}, this build needs {HEADS[section]}. "
+            f"Nothing is lost. {remedy}: counterfoil migrate {section}"
         )
     raise SchemaMismatch(_foreign(section, engine.url, current))
 

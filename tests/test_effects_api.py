@@ -4,11 +4,13 @@ import hashlib
 import hmac
 import json
 import re
+import shlex
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import rfc8785
 
@@ -153,3 +155,20 @@ def test_the_examples_of_the_page_are_what_the_service_answers(tmp_path: Path) -
         told = tell(Caller(http), at, service.housekeeping)
     assert told == EXAMPLES
     assert [receipt_faults(example.get("receipt", example)) for example in EXAMPLES.values()] == [[]] * len(EXAMPLES)
+
+
+def test_the_page_s_call_can_be_sent_as_it_stands(tmp_path: Path) -> None:
+    """Once the SKU is there: a receipt for the page's own key, and the same bytes again."""
+    (command,) = re.findall(r"^```sh\n(curl .*?)^```$", DOCUMENT, re.DOTALL | re.MULTILINE)
+    _, _, url, *options = shlex.split(command.replace("\\\n", ""))
+    given = list(zip(options[::2], options[1::2], strict=True))
+    headers = dict(value.split(": ", 1) for option, value in given if option == "-H")
+    (body,) = [value for option, value in given if option == "-d"]
+    database_url = f"sqlite:///{tmp_path / 'inventory.db'}"
+    migrate("inventory", database_url)
+    token = headers["Authorization"].removeprefix("Bearer ")
+    with running(database_url, {token: "acme"}) as service, connect(service.url, token) as http:
+        Caller(http).deliver(10)
+        first, again = (http.post(httpx.URL(url).path, headers=headers, content=body) for _ in range(2))
+    assert (first.status_code, first.json()["key"]) == (201, KEY_ROWS[0][-1])
+    assert (again.status_code, again.content) == (201, first.content)

@@ -2,6 +2,7 @@
 
 import asyncio
 import textwrap
+from http import HTTPStatus
 from pathlib import Path
 
 import click
@@ -21,7 +22,9 @@ def _url(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
     try:
         url: str = TypeAdapter(InventoryUrl).validate_python(value)
     except ValidationError:
-        raise click.BadParameter("it must be http:// or https://, a host and nothing secret.") from None
+        raise click.BadParameter(
+            "it must be http:// or https:// and a host, without query and with nothing secret."
+        ) from None
     return url
 
 
@@ -51,9 +54,9 @@ def conformance(output: Output, url: str, token_file: Path | None, rounds: int) 
         details = {"dependency": "provider", "where": url}
         raise CommandError(message, ExitCode.UNREACHABLE, details=details) from error
     except Refused as error:
+        why = "it may only read" if error.exchange.status == HTTPStatus.FORBIDDEN else "it is not known there"
         message = (
-            f"The provider at {url} refused the token ({error}): it is not known there, or may only read. Nothing was "
-            "changed. Give a token that may write."
+            f"The provider at {url} refused the token ({error}): {why}. Nothing was changed. Give one that may write."
         )
         raise CommandError(message, details={"dependency": "provider", "where": url}) from error
     output.result({"url": url, **report.as_document()}, people=lambda: _show(output, report))
@@ -70,7 +73,10 @@ def _token(file: Path | None) -> str:
     if file is None:
         return InventoryTokenSettings.read().inventory_token.get_secret_value()
     try:
-        token: SecretStr = TypeAdapter(InventoryToken).validate_python(file.read_text(encoding="utf-8").strip())
+        text = file.read_text(encoding="utf-8").strip()
+        if not text:
+            raise CommandError(f"There is no token in {file}. Nothing was sent.")
+        token: SecretStr = TypeAdapter(InventoryToken).validate_python(text)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "a token is printable ASCII without spaces"
         # Not from the error: it would repeat what is in the file.
@@ -88,10 +94,12 @@ def _show(output: Output, report: Report) -> None:
     output.say("")
     output.say(f"signature   {report.seen.signature}")
     output.say(f"retention   {report.seen.retention}")
-    for finding in report.findings:
-        if finding.state is not State.HELD:
-            output.say("")
-            _show_finding(output, finding)
+    told = [finding for finding in report.findings if finding.state is not State.HELD]
+    if _is_no_provider(report):
+        told = told[:1]  # the others would say the same again
+    for finding in told:
+        output.say("")
+        _show_finding(output, finding)
     output.say("")
     output.say(textwrap.fill(_verdict(report), WIDTH))
 
@@ -105,8 +113,19 @@ def _show_finding(output: Output, finding: Finding) -> None:
         output.say(textwrap.indent(exchange.as_text(), "    "))
 
 
+def _is_no_provider(report: Report) -> bool:
+    """Whether no stock ever moved, and no answer that is shown was JSON: a web server of another kind."""
+    moved = any(finding.state is State.HELD for finding in report.of(Capability.STOCK))
+    return not moved and not any(exchange.document for finding in report.findings for exchange in finding.exchanges)
+
+
 def _verdict(report: Report) -> str:
     traces = f"{report.requests} requests, all under {report.run}."
+    if _is_no_provider(report):
+        return (
+            "What answers is no provider of this contract: no answer is a JSON object. Check --url; --json has every "
+            f"check. {traces}"
+        )
     if not report.lacking:
         return f"The provider keeps the contract. {traces}"
     return f"The provider lacks: {', '.join(report.lacking)}. {traces}"

@@ -1,4 +1,4 @@
-"""`counterfoil inventory`: serve the mock inventory; see and deliver stock.
+"""`counterfoil inventory`: serve the mock inventory; see and deliver stock, verify its records, check a provider.
 
 A delivery is a keyed effect that a person sends by hand, so its key is printed before its first byte leaves: whatever
 happens then, the same command with the same key finishes it, and never delivers twice.
@@ -46,7 +46,7 @@ _QUANTITY_LIMIT = 1_000_000_000
 )
 @click.pass_context
 def inventory(ctx: click.Context, host: str, port: int, database_url: str | None, log_format: str) -> None:
-    """Serve the mock inventory; or, with a command, see and deliver stock.
+    """Serve the mock inventory; or, with a command, see and deliver stock, verify its records, check any provider.
 
     Serving needs COUNTERFOIL_INVENTORY_TOKENS (acme=token-a,acme:read=token-b: tenant and token, :read for one that may
     only read). Prometheus reads /metrics. The first Ctrl-C or SIGTERM lets what has begun be answered, the second does

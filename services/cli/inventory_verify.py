@@ -75,7 +75,8 @@ def verify(output: Output, database_url: str | None) -> None:
 def _show(output: Output, document: dict[str, Any], *, signatures: bool) -> None:
     checked, violation = document["checked"], document["violation"]
     output.say(f"{document['database']}")
-    output.table(("checked", "how many"), [(_name(name), f"{checked[name]:,}") for name in _COUNTED])
+    counted = (*_COUNTED, "signatures") if signatures else _COUNTED
+    output.table(("checked", "how many"), [(_name(name), f"{checked[name]:,}") for name in counted])
     output.say("")
     if checked["expired_receipts"]:
         output.say(f"Retention has taken the bodies of {checked['expired_receipts']:,} of the receipts.")

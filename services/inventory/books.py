@@ -308,8 +308,8 @@ def key_expired(known: Stored) -> Refused:
     """The answer for a key whose receipt retention has taken; what is left of it is shown."""
     return Refused(
         Problem.KEY_EXPIRED,
-        "This key was used, and its receipt is older than receipts are kept. Nothing was executed, and nothing ever "
-        "will be under this key.",
+        f"This key came to its end: {known.outcome.value}. Its receipt is older than receipts are kept. This delivery "
+        "executed nothing, and none ever will under this key.",
         expired={
             "receipt_id": known.receipt_id,
             "sequence": known.sequence,

@@ -145,9 +145,19 @@ def test_a_file_that_is_no_database_is_not_touched(file: Path) -> None:
     """A URL that names something else."""
     file.write_text("These are not the pages you are looking for. " * 100)
     before = file.read_bytes()
-    with pytest.raises(DatabaseUnreachable, match="not a database"):
+    with pytest.raises(DatabaseUnreachable, match=r"not a database.*Nothing was written\. Check the URL.*backup"):
         migrate("journal", f"sqlite:///{file}")
     assert file.read_bytes() == before
+
+
+def test_a_file_that_was_cut_off_is_told_to_be_brought_back(file: Path) -> None:
+    """The URL is right and the folder may be written to: neither is what to look at."""
+    migrate("journal", f"sqlite:///{file}")
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    engine = open_engine(f"sqlite:///{file}")
+    with pytest.raises(DatabaseUnreachable, match=r"malformed.*Nothing was written\..*last good backup"):
+        check_schema("journal", engine)
+    engine.dispose()
 
 
 def test_commits_are_on_disk_before_they_return(engine: sa.Engine) -> None:
@@ -303,7 +313,9 @@ def test_a_schema_at_this_builds_revision_is_used(file: Path) -> None:
 def test_a_file_that_is_not_there_is_not_made_by_looking(tmp_path: Path) -> None:
     """A mistyped URL leaves nothing behind, and is told like an empty database."""
     engine = open_engine(f"sqlite:///{tmp_path}/jurnal.db")
-    with pytest.raises(SchemaMismatch, match=r"is at nothing.*counterfoil migrate journal"):
+    with pytest.raises(
+        SchemaMismatch, match=r"is at nothing \(there is no such file\).*Check the URL.*migrate journal"
+    ):
         check_schema("journal", engine)
     engine.dispose()
     assert list(tmp_path.iterdir()) == []
@@ -311,6 +323,7 @@ def test_a_file_that_is_not_there_is_not_made_by_looking(tmp_path: Path) -> None
 
 def test_a_schema_that_is_behind_names_the_command_to_run(file: Path) -> None:
     """Nothing is lost."""
+    file.touch()
     url = f"sqlite:///{file}"
     engine = open_engine(url)
     for _ in range(2):

@@ -7,6 +7,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from services.database import migrate
@@ -75,6 +79,29 @@ async def test_a_token_that_is_refused_is_wrong_use(counterfoil: Run, inventory:
     assert "secret-of-another" not in refused.stdout + refused.stderr
 
 
+async def test_a_token_that_may_only_read_is_told_from_one_that_is_unknown(counterfoil: Run) -> None:
+    """Exit code 2: what to mend differs."""
+
+    async def forbidden(_request: Request) -> JSONResponse:
+        return JSONResponse({"type": "/problems/forbidden"}, status_code=403)
+
+    with listening(Starlette(routes=[Route("/v1/deliveries", forbidden, methods=["POST"])])) as url:
+        refused = await run_at(counterfoil, url, COUNTERFOIL_INVENTORY_TOKEN=TOKEN)
+    assert refused.returncode == 2
+    assert "(403 forbidden): it may only read." in refused.stderr
+
+
+async def test_a_web_server_that_is_no_provider_is_said_to_be_none(counterfoil: Run) -> None:
+    """Exit code 1, one exchange and one sentence, instead of a report in which every check says the same."""
+    with listening(Starlette()) as url:
+        wrong = await run_at(counterfoil, url, COUNTERFOIL_INVENTORY_TOKEN=TOKEN)
+    assert wrong.returncode == 1
+    assert wrong.stdout.count("The contract says:") == 1
+    assert "    < content-type: text/plain" in wrong.stdout
+    assert "What answers is no provider of this contract:" in wrong.stdout
+    assert "Check --url" in wrong.stdout
+
+
 async def test_nobody_there_is_unreachable(counterfoil: Run) -> None:
     """Exit code 3."""
     gone = await run_at(counterfoil, f"http://127.0.0.1:{free_port()}", "--json", COUNTERFOIL_INVENTORY_TOKEN=TOKEN)
@@ -108,6 +135,9 @@ def test_a_token_file_without_a_token_is_refused(counterfoil: Run, tmp_path: Pat
     assert wrong.returncode == 2
     assert "printable ASCII" in wrong.stderr
     assert "two words" not in wrong.stderr
+    file.write_text("\n")
+    empty = counterfoil("inventory", "conformance", "--url", "http://127.0.0.1:1", "--token-file", str(file))
+    assert (empty.returncode, f"There is no token in {file}. Nothing was sent." in empty.stderr) == (2, True)
 
 
 def test_the_help_says_what_is_left_behind(counterfoil: Run) -> None:

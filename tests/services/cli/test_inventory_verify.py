@@ -1,6 +1,7 @@
 """`counterfoil inventory verify`: clean or the first violation, for people and for programs."""
 
 import json
+import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -52,6 +53,7 @@ def test_a_clean_database_is_0_and_says_what_was_looked_at(counterfoil: Run, fil
     assert done.returncode == 0
     assert "Every record is what the contract says" in done.stdout
     assert "Signatures were not" not in done.stdout
+    assert re.search(rf"^signatures +{told['checked']['signatures']}$", done.stdout, re.MULTILINE)
 
 
 def test_the_first_violation_is_1_and_named(counterfoil: Run, damaged: str) -> None:

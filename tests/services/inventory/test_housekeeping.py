@@ -33,6 +33,7 @@ def test_what_retention_takes_is_the_body_and_never_the_key(database_url: str) -
         for answer in (caller.receipt(key), caller.reserve(key=key), caller.reserve(3, key=key), caller.void(key)):
             assert_problem(answer, "key-expired")
             assert answer.json()["expired"] == left
+            assert "came to its end: committed" in answer.json()["detail"]  # never that nothing was done under it
         assert_problem(caller.void(closed), "key-expired")
         found = caller.http.post("/v1/receipts/lookup", json={"keys": [key, "new-key-000000000001"]}).json()["receipts"]
         assert found[key] == caller.receipt(key).json()
