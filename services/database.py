@@ -56,9 +56,9 @@ _POSTGRES_CONNECTING = {
     "keepalives_interval": 1,
     "keepalives_count": 3,
 }
-# Each of these off means that a commit may be lost or torn though it was answered.
 # A file that is there and readable, and whose content is not a sound database.
 _NO_DATABASE = frozenset({sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT})
+# Each of these off means that a commit may be lost or torn though it was answered.
 _DURABLE = ("fsync", "full_page_writes", "synchronous_commit")
 
 _DRIVERS = {"sqlite": "sqlite+pysqlite", "postgresql": "postgresql+psycopg"}
