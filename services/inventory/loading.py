@@ -125,10 +125,14 @@ class Loading:
     def _lock_reservations(self, ids: set[str], *, due_wanted: bool) -> None:
         if not ids:
             return
-        parameters = {"of_tenant": self._tenant, "of_ids": sorted(ids)}
-        rows = self._connection.execute(statements.RESERVATIONS_LOCKED, parameters).all()
+        wanted = {"of_tenant": self._tenant, "of_ids": sorted(ids)}
+        rows = self._connection.execute(statements.RESERVATIONS_LOCKED, wanted).all()
+        if not rows:
+            return
         quantities: dict[str, dict[str, int]] = {row.reservation_id: {} for row in rows}
-        for line in self._connection.execute(statements.LINES_RESERVED, parameters):
+        # Of those that were found: another may have been made since.
+        found = {"of_tenant": self._tenant, "of_ids": list(quantities)}
+        for line in self._connection.execute(statements.LINES_RESERVED, found):
             quantities[line.reservation_id][line.sku] = line.quantity
         held = [row for row in rows if row.state == ReservationState.HELD]
         now = receipts.database_time(self._connection, self._clock) if held else None

@@ -77,13 +77,15 @@ class StockKeeper:
 
         Raises:
             NotTogether: nothing was done; each has to go alone.
-            Refused: nothing was done; for a call that was alone.
+            Refused: nothing was done; for a call that was alone, or for all, since the database cannot be had.
             CommitUnknown: all of them are committed, or none.
         """
         try:
             return self._execute(tenant, calls)
         except CommitUnknown:
             raise
+        except DatabaseUnreachable:  # each alone would only wait as long again
+            raise overloaded() from None
         except Exception as error:
             if len(calls) == 1:
                 raise
@@ -94,6 +96,7 @@ class StockKeeper:
 
         Raises:
             Refused: a rival has held one of them, or its stock, for longer than that; none was ended.
+            DatabaseUnreachable: none was ended.
         """
         calls = [Expiry(tenant=tenant, reservation_id=name) for name in reservation_ids]
         answers = self._transaction(wait_seconds, lambda connection: self._batch(connection, tenant, calls, {}))
@@ -125,10 +128,8 @@ class StockKeeper:
                         connection.exec_driver_sql(f"SET LOCAL lock_timeout = {round(wait_seconds * 1000)}")
                     begun = True
                     return work(connection)
-            except DatabaseUnreachable:
-                raise overloaded() from None
             except sa.exc.OperationalError as error:
-                if not begun:  # another process holds SQLite's one writer's place
+                if not begun:  # the connection was lost before it was used
                     raise overloaded() from None
                 state = getattr(error.orig, "sqlstate", None)
                 if state == _LOCK_NOT_AVAILABLE:

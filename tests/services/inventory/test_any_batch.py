@@ -7,6 +7,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+import pytest
+import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -141,3 +143,27 @@ def test_a_late_call_whose_key_a_closed_redo_names_does_not_begin_the_batch_agai
         Problem.NOT_AFTER_PASSED,
     ]
     engine.dispose()
+
+
+@pytest.mark.parametrize("dialect", ["sqlite"])
+def test_a_database_that_cannot_be_had_is_waited_for_once_and_not_by_each_alone(database_url: str) -> None:
+    """Another process is writing: all of the batch are told so, and nothing was executed for any of them."""
+    engine, other = open_engine(database_url), open_engine(database_url)
+
+    def impatient(connection: Any, _record: object) -> None:
+        connection.execute("PRAGMA busy_timeout=10").close()
+
+    sa.event.listen(engine, "connect", impatient)
+    keeper = StockKeeper(engine, Clock())
+    together: list[Call] = [VoidCall(tenant="acme", key=key) for key in _KEYS[:2]]
+    with other.connect() as connection:
+        connection.exec_driver_sql("ROLLBACK")
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+        with pytest.raises(Refused) as refused:
+            keeper.execute("acme", together)
+        assert refused.value.problem is Problem.OVERLOADED
+        with pytest.raises(Refused):
+            keeper.perform(together[0])
+    assert [answer.replayed for answer in keeper.execute("acme", together) if isinstance(answer, Answer)] == [False] * 2
+    engine.dispose()
+    other.dispose()

@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from services.database import open_engine, writing
-from services.inventory.contract import Call, Kind, Outcome, VoidCall
+from services.inventory.contract import Answer, Call, Kind, Outcome, VoidCall
 from services.inventory.loading import NotTogether, insert_keys
 from services.inventory.problems import Problem, Refused
 from services.inventory.stock import StockKeeper
@@ -147,6 +147,32 @@ def test_the_end_of_a_hold_waits_for_the_confirm_that_is_under_way(database_url:
         assert connection.execute(sa.select(RESERVATIONS.c.state)).scalars().all() == ["consumed"]
         assert connection.execute(sa.select(STOCK.c.held, STOCK.c.consumed)).all() == [(0, 2)]
     confirming.dispose()
+    engine.dispose()
+
+
+def test_a_reservation_that_is_made_while_others_are_locked_is_not_there_yet(database_url: str) -> None:
+    """Whoever guesses its id is told that there is none, and the move of one that is there goes on."""
+    engine, moving = open_engine(database_url), open_engine(database_url)
+    keeper(engine).perform(call("delivery-00000000001", kind=Kind.DELIVER, quantities={"FILTER-A": 5}))
+    keeper(engine).perform(call(KEY))
+    late = iter([call(OTHER)])
+
+    def make(_connection: object, _cursor: object, statement: str, *_more: object) -> None:
+        if "FROM reservation_lines" in statement:
+            for one in late:
+                keeper(engine).perform(one)
+
+    sa.event.listen(moving, "before_cursor_execute", make)
+    releases: list[Call] = [
+        call(f"release-00000000000{number}", kind=Kind.RELEASE, quantities={}, reservation_id=f"reservation-{number}")
+        for number in (1, 2)
+    ]
+    released, refused = keeper(moving).execute("acme", releases)
+    assert next(late, None) is None
+    assert isinstance(released, Answer)
+    assert isinstance(refused, Refused)
+    assert refused.problem is Problem.RESERVATION_NOT_FOUND
+    moving.dispose()
     engine.dispose()
 
 
