@@ -22,10 +22,11 @@ import uvicorn
 from starlette.applications import Starlette
 
 from services.background import again_and_again
-from services.database import check_durable, check_schema, describe, open_engine
+from services.database import DatabaseUnreachable, check_durable, check_schema, describe, open_engine
 from services.inventory import logs
 from services.inventory.app import create_app, utc_now
 from services.inventory.logs import LogFormat
+from services.inventory.problems import Refused
 from services.inventory.protocol import Protocol
 from services.inventory.tokens import Grant
 
@@ -180,8 +181,11 @@ async def _keep_house(housekeeping: Callable[[], None]) -> None:
     async def once() -> None:
         await anyio.to_thread.run_sync(housekeeping)
 
-    def say(_error: Exception) -> None:
-        logs.event("housekeeping failed", level=logging.ERROR)
+    def say(error: Exception) -> None:
+        # A database that is away is no defect: a line, and no traceback.
+        away = isinstance(error, (DatabaseUnreachable, Refused))
+        reason = {"reason": error.detail if isinstance(error, Refused) else str(error)} if away else None
+        logs.event("housekeeping failed", reason, level=logging.WARNING if away else logging.ERROR)
 
     await again_and_again(once, every_seconds=HOUSEKEEPING_SECONDS, say=say)
 

@@ -48,14 +48,14 @@ def listening(app: ASGIApp) -> Iterator[str]:
         listener.close()
 
 
-async def _started(processes: Processes, folder: Path, database_url: str) -> str:
+async def _started(processes: Processes, folder: Path, database_url: str) -> tuple[str, str]:
     inventory = Inventory(processes, folder, database_url)
     await inventory.start()
-    return inventory.url
+    return inventory.url, database_url
 
 
 @pytest.fixture(scope="session")
-async def _sqlite(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
+async def _sqlite(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[str, str]]:
     folder = tmp_path_factory.mktemp("conformance")
     database_url = f"sqlite:///{folder / 'inventory.db'}"
     migrate("inventory", database_url)
@@ -64,7 +64,7 @@ async def _sqlite(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str
 
 
 @pytest.fixture(scope="session")
-async def _postgresql(tmp_path_factory: pytest.TempPathFactory, postgres: Databases) -> AsyncIterator[str]:
+async def _postgresql(tmp_path_factory: pytest.TempPathFactory, postgres: Databases) -> AsyncIterator[tuple[str, str]]:
     with Processes() as processes:
         yield await _started(processes, tmp_path_factory.mktemp("conformance"), postgres.migrated("inventory"))
 
@@ -72,5 +72,12 @@ async def _postgresql(tmp_path_factory: pytest.TempPathFactory, postgres: Databa
 @pytest.fixture
 def inventory_url(dialect: str, request: pytest.FixtureRequest) -> str:
     """Where the inventory answers; runs share it, each with keys of its own."""
-    url: str = request.getfixturevalue(f"_{dialect}")
+    url: str = request.getfixturevalue(f"_{dialect}")[0]
+    return url
+
+
+@pytest.fixture
+def inventory_database(dialect: str, request: pytest.FixtureRequest) -> str:
+    """Where that inventory keeps its records."""
+    url: str = request.getfixturevalue(f"_{dialect}")[1]
     return url

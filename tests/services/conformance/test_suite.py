@@ -14,7 +14,9 @@ from starlette.types import ASGIApp
 from services.conformance.bench import Unreachable, connect
 from services.conformance.capabilities import Capability, Check
 from services.conformance.suite import CHECKS, MODULES, Refused, Report, State, examine
+from services.database import open_engine
 from services.drill.processes import free_port
+from services.inventory.verification.run import verify
 from tests.services.conformance import lacking
 from tests.services.conformance.conftest import TOKEN, listening
 
@@ -42,13 +44,16 @@ async def run_through(app: ASGIApp, rounds: int = FEW_ROUNDS, checks: Iterable[C
         return await run(url, rounds, checks=checks)
 
 
-async def test_the_inventory_keeps_the_contract(inventory_url: str) -> None:
-    """On either database, with every race run a dozen times."""
+async def test_the_inventory_keeps_the_contract(inventory_url: str, inventory_database: str) -> None:
+    """On either database, with every race run a dozen times; and what is recorded of it adds up."""
     report = await run(inventory_url, ROUNDS)
     assert [finding for finding in report.findings if finding.state is not State.HELD] == []
     assert report.lacking == ()
     assert report.seen.signature == "none"
     assert report.seen.retention.startswith("every receipt")
+    engine = open_engine(inventory_database)
+    assert verify(engine, (), lambda _count: None).violation is None
+    engine.dispose()
 
 
 @pytest.mark.parametrize("dialect", ["sqlite"])
