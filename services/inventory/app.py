@@ -33,8 +33,9 @@ from services.inventory.problems import Fault, Invalid, Problem, Refused, unauth
 from services.inventory.stock import StockKeeper
 from services.inventory.tokens import Grant, Tokens
 
-# Together fewer than the engine's pool gives out (15), so that no thread ever waits for a connection. SQLite has one
-# writer: one thread makes the queue of writers first come, first served.
+# With the readers of receipts, all other readers and housekeeping fewer than the engine's pool gives out (15 on SQLite,
+# 40 on PostgreSQL), so that no thread ever waits for a connection. SQLite has one writer: one thread makes the queue of
+# writers first come, first served.
 WRITERS = {"sqlite": 1, "postgresql": 10}
 READERS = 4
 

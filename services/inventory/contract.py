@@ -359,12 +359,11 @@ def _parse_supersedes(own: str, values: Sequence[str]) -> tuple[str, ...]:
         return ()
     # A list header may be split over several lines by anything between the caller and here.
     parts = [part.strip(" \t") for part in ",".join(values).split(",")]
-    # Twice is once.
-    keys = dict.fromkeys(quoted.group(1) if (quoted := _QUOTED_KEY.fullmatch(part)) else part for part in parts)
+    keys = [quoted.group(1) if (quoted := _QUOTED_KEY.fullmatch(part)) else part for part in parts]
     if len(keys) > MAX_SUPERSEDED or own in keys or not all(map(_KEY.fullmatch, keys)):
         message = f"It must be at most {MAX_SUPERSEDED} keys, without the request's own."
         raise Invalid([Fault(at="Effect-Supersedes", message=message)])
-    return newest_first(keys)
+    return newest_first(dict.fromkeys(keys))  # twice is once
 
 
 def newest_first(keys: Iterable[str]) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 import sqlalchemy as sa
 
-from services.database import reading, writing
+from services.database import DatabaseUnreachable, reading, writing
 from services.inventory import receipts
 from services.inventory.contract import ReservationState
 from services.inventory.loading import MAX_EXPIRIES
@@ -121,6 +121,8 @@ def _of_each(tenants: Iterable[str], take_page: Callable[[str], int], full: int)
                 taken += page
                 if page < full:
                     break
+        except DatabaseUnreachable:
+            raise  # each of the others would only wait as long again
         except Exception as error:  # noqa: BLE001 - raised below
             failed = failed or error
     if failed is not None:

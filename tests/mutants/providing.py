@@ -128,6 +128,15 @@ MUTANTS: Final = (
         paired="a rival process that holds one key of a batch",
     ),
     Mutant(
+        name="a-batch-that-begins-again-for-ever",
+        rule="G20",
+        file=_LOADING,
+        before="            and place not in known\n",
+        after="",
+        tests=(f"{_TESTS}/test_any_batch.py::test_a_batch_with_a_late_call_that_a_closed_redo_names_comes_to_its_end",),
+        paired="a late call, whose key is named by a redo that the same batch has closed",
+    ),
+    Mutant(
         name="a-reservation-that-anybody-may-move",
         rule="G20",
         file="services/inventory/books.py",

@@ -111,7 +111,7 @@ def test_calls_that_go_together_get_what_they_get_one_after_the_other(database_u
     engine.dispose()
 
 
-def test_a_late_call_whose_key_a_closed_redo_names_does_not_begin_the_batch_again_for_ever(database_url: str) -> None:
+def test_a_batch_with_a_late_call_that_a_closed_redo_names_comes_to_its_end(database_url: str) -> None:
     """The newest closes the middle one, which then closes nothing: they go alone, and the late one is 412."""
     first, second, third = _KEYS[:3]
     request = {"quantity": 1, "sku": "FILTER-A"}

@@ -154,9 +154,11 @@ def test_superseded_keys_are_taken_newest_first() -> None:
 
 
 def test_a_former_generation_that_is_listed_twice_is_one_of_the_sixteen() -> None:
-    """What may be at most 16 are the keys, not the places where they stand."""
-    keys = [f"key-0123456789ab-g{number}" for number in range(2, 18)]
+    """There it is one key, and takes two places: sixteen places is what the list may have."""
+    keys = [f"key-0123456789ab-g{number}" for number in range(2, 17)]
     assert effect_headers("key-0123456789ab-g18", DEADLINE, [*keys, keys[0]]).supersedes == tuple(reversed(keys))
+    with pytest.raises(Invalid):
+        effect_headers("key-0123456789ab-g18", DEADLINE, [*keys, keys[0], keys[0]])
 
 
 @pytest.mark.parametrize(
