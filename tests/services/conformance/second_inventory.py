@@ -14,7 +14,6 @@ from collections import Counter, defaultdict
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from urllib.parse import unquote
 
 import rfc8785
 from starlette.requests import ClientDisconnect, Request
@@ -26,19 +25,16 @@ STAMP, MOMENT = "%Y-%m-%dT%H:%M:%S.%fZ", "[0-9]{4}(-[0-9]{2}){2}T[0-9]{2}(:[0-9]
 KEY, SKU, TEXT = "[A-Za-z0-9._~:-]{16,128}", "[A-Za-z0-9][A-Za-z0-9._~:-]{0,127}", r"[^\0\ud800-\udfff]+"
 NUMBER, QUOTED, LINE = "0|[1-9][0-9]{0,17}", f'{KEY}|"{KEY}"', {"sku": SKU, "quantity": 1_000_000_000}
 # Shapes: the grammar of a text, the largest integer, (items, how many), [what may be null or absent], {members}.
-FEED = {"after": [NUMBER], "limit": ["[1-9][0-9]{0,2}|1000"], "reference": [TEXT], "sku": [SKU]}
+FEED = {"after": [NUMBER], "limit": ["[1-9][0-9]{0,2}|1000"], "reference": [TEXT], "sku": [TEXT]}
 CALLS: dict[str, tuple[str, Any]] = {  # by the last step of their paths
     "reservations": ("reserve", {"lines": (LINE, 100), "hold_seconds": [31_536_000], "reference": [TEXT]}),
     "deliveries": ("deliver", LINE), "confirm": ("confirm", {}), "release": ("release", {"reason": [TEXT]}),
 }  # fmt: skip
 PATHS = {
-    "/livez": "GET", "/readyz": "GET", "/openapi.json": "GET", "/v1/stock/{sku}": "GET", "/v1/ledger/{sku}": "GET",
-    "/v1/deliveries": "POST", "/v1/reservations": "POST", "/v1/reservations/{id}/release": "POST",
-    "/v1/reservations/{id}": "GET", "/v1/reservations/{id}/confirm": "POST", "/v1/receipts/lookup": "POST",
-    "/v1/receipts/digests": "GET", "/v1/receipts": "GET", "/v1/receipts/{key}": "GET", "/v1/receipts/{key}/void": "PUT",
-}  # fmt: skip
-OPENAPI = {"openapi": "3.1.0", "info": {"title": "Inventory", "version": "1"}, "paths": {path: {} for path in PATHS}}
-OPEN: Document = {"/livez": {"status": "live"}, "/readyz": {"status": "ready"}, "/openapi.json": OPENAPI}
+    "/livez|/readyz|/v1/receipts|/v1/receipts/(?!lookup$)[^/]+|/v1/(reservations|stock|ledger)/[^/]+": "GET, HEAD",
+    "/v1/receipts/lookup|/v1/deliveries|/v1/reservations|/v1/reservations/[^/]+/(confirm|release)": "POST",
+    "/v1/receipts/[^/]+/void": "PUT",
+}
 CAUSE, AMOUNTS = ("receipt_id", "created_at", "key", "reservation_id"), ("received", "available", "held", "consumed")
 MOVES = {  # what is done, and to what: the movement, from where and to where its units go, and what that is afterwards
     ("deliver", "new"): ("delivery", None, "available", "new"),
@@ -96,7 +92,8 @@ def read_json(body: bytes, shape: Any) -> Document:
 def read_query(asked: Request, shape: Any) -> dict[str, str]:
     """What is known, and each of it once."""
     for name, value in asked.query_params.multi_items():
-        refuse(not fits({name: value}, shape) or len(asked.query_params.getlist(name)) > 1, at=name)
+        refuse(name not in shape or len(asked.query_params.getlist(name)) > 1, at="query")
+        refuse(not fits(value, shape[name]), at=name)
     return dict(asked.query_params)
 
 
@@ -144,7 +141,8 @@ class Inventory:
             self._ledgers[sku].append(moved | dict.fromkeys(AMOUNTS, 0) | amounts | cause)
 
     def _write(self, key: str, kind: str, status: int, lines: dict[str, int], **told: Any) -> list[Document]:
-        shown, granted = told.pop("shown", {}), status < 400
+        granted, name = status < 400, "key-voided" if status == 410 else told.get("reason", "")
+        shown = told.pop("shown", {})
         receipt = {
             "schema_version": 1, "receipt_id": f"receipt-{uuid.uuid4()}", "key": key, "kind": kind,
             "sequence": self._log.execute("SELECT coalesce(max(sequence), 0) + 1 FROM log").fetchone()[0],
@@ -154,16 +152,17 @@ class Inventory:
             "stock_versions": {sku: len(self._ledgers[sku]) + 1 for sku in lines if granted}, "reservation_id": None,
             "expires_at": None, "http_status": status, "created_at": f"{self._now:{STAMP}}", "signature": None,
         } | told  # fmt: skip
-        name = "key-voided" if status == 410 else receipt["reason"]
         written = [receipt, receipt if granted else Problem(status, name, receipt=receipt, **shown).document]
         self._log.execute("INSERT INTO log VALUES (?, ?, ?, ?)", (receipt["sequence"], key, *map(json.dumps, written)))
         return written
 
     def expire(self) -> None:
-        """Give back what is held beyond its time; to be called about once a second, too."""
+        """Give back what is held beyond its time, each on its own; to be called about once a second, too."""
         with self.begin():
-            for name, hold in self._reservations.items():
-                if hold["state"] == "held" and hold["expires_at"] <= f"{self._now:{STAMP}}":
+            held = {name: one for name, one in self._reservations.items() if one["state"] == "held"}
+        for name, hold in held.items():
+            if hold["expires_at"] <= f"{self._now:{STAMP}}":
+                with self.begin():
                     lines = {line["sku"]: line["quantity"] for line in hold["lines"]}
                     self._write(f"{hold['key']}@expiry", "expiry", 200, lines, reservation_id=name)
 
@@ -176,8 +175,8 @@ class Inventory:
             not_after = datetime.fromisoformat(moment)
         refuse(not not_after or not re.fullmatch(MOMENT, moment), at="Effect-Not-After")
         listed = [one.strip(" \t") for one in ",".join(lists).split(",")] if lists else None
-        former = [one.strip('"') for one in listed or []]
-        refuse(not fits(listed, [(QUOTED, 16)]) or len({key, *former}) <= len(former), at="Effect-Supersedes")
+        former = [*dict.fromkeys(one.strip('"') for one in listed or [])]
+        refuse(not fits(listed, [(QUOTED, 16)]) or key in former, at="Effect-Supersedes")
         former.sort(key=lambda one: int((re.findall("-g([1-9][0-9]{0,8})$", one) or [0])[0]), reverse=True)
         fingerprinted: Any = ["cf-fp1", f"inventory.{kind}", {"id": name} if name else {}, request]
         fingerprint = hashlib.sha256(rfc8785.dumps(fingerprinted)).hexdigest()
@@ -189,15 +188,16 @@ class Inventory:
         new = {"state": "hold" if "hold_seconds" in request else "new", "lines": request.get("lines", [request])}
         old = self._reservations[name] if name else new
         lines = sum((Counter({line["sku"]: line["quantity"]}) for line in old["lines"]), Counter[str]())
+        had, left = ({sku: sum(one[at] for one in self._ledgers.get(sku, [])) for sku in lines} for at in AMOUNTS[:2])
+        refuse(kind == "deliver" and sum(had.values()) + lines.total() >= 2**53, at="/quantity")
         closed = [self._known.get(one) or self._write(one, "void", 410, {}, reason="superseded") for one in former]
         standing = [one for one, _ in closed if one["outcome"] == "committed" and one["key"] not in self._undone]
-        short = [sku for sku in lines if sum(moved["available"] for moved in self._ledgers.get(sku, [])) < lines[sku]]
         refusals = {
             "predecessor-committed": standing,
             "hold-expired": old["state"] == "expired",
             "invalid-transition": (kind, old["state"]) not in MOVES,
             "unknown-sku": kind == "reserve" and lines.keys() - self._ledgers.keys(),
-            "insufficient-stock": kind == "reserve" and short,
+            "insufficient-stock": kind == "reserve" and any(left[sku] < lines[sku] for sku in lines),
         }
         reason = next((reason for reason, applies in refusals.items() if applies), None)
         told: Document = {"request": request, "fingerprint": fingerprint, "supersedes": former, "reason": reason}
@@ -206,8 +206,7 @@ class Inventory:
             told["reservation_id"] = f"reservation-{uuid.uuid4()}"
             hold = timedelta(seconds=request.get("hold_seconds", 0))
             told["expires_at"] = f"{self._now + hold:{STAMP}}" if hold else None
-        status, lines = 409 if reason else 200 if name else 201, Counter() if standing and name else lines
-        return self._write(key, f"inventory.{kind}", status, lines, **told)[1], False
+        return self._write(key, f"inventory.{kind}", 409 if reason else 200 if name else 201, lines, **told)[1], False
 
     def answer(self, asked: Request, steps: list[str], body: bytes) -> tuple[Document, bool]:
         """What is asked for, and whether an earlier request earned it."""
@@ -227,8 +226,8 @@ class Inventory:
                 prefix = read_query(asked, {"prefix": ["([0-9a-f]{2}){0,2}"]}).get("prefix", "")
                 ranges = [self._digest(one) for one in sorted(self._ranges) if re.fullmatch(f"{prefix}..", one)]
                 listed = self._ranges.get(prefix, []) if len(prefix) == 4 else []
-                page = {"ranges": ranges, "receipts": listed, "watermark": len(self._known)}
-                return self._digest(prefix) | page, False
+                below = {"ranges": ranges, "receipts": listed, "watermark": len(self._known)}
+                return self._digest(prefix) | below, False
             case ["receipts"]:
                 query, found = read_query(asked, FEED), []
                 after, limit = int(query.get("after", 0)), int(query.get("limit", 100))
@@ -249,11 +248,11 @@ class Inventory:
             case ["stock", sku] if sku in self._ledgers:
                 sums = {amount: sum(moved[amount] for moved in self._ledgers[sku]) for amount in AMOUNTS}
                 return {"sku": sku, "version": len(self._ledgers[sku])} | sums, False
-            case ["ledger", sku] if sku in self._ledgers:
+            case ["ledger", sku]:
                 after = int(read_query(asked, {"after_version": [NUMBER]}).get("after_version", 0))
-                ledger, version = self._ledgers[sku], len(self._ledgers[sku])
-                page = {"movements": ledger[after : after + 1000], "next_after_version": min(after + 1000, version)}
-                return {"sku": sku, "version": version} | page, False
+                if ledger := self._ledgers.get(sku):
+                    last, page = max(after, min(after + 1000, len(ledger))), ledger[after : after + 1000]
+                    return {"sku": sku, "movements": page, "next_after_version": last, "version": len(ledger)}, False
         raise Problem(404, "sku-not-found")
 
     def _digest(self, prefix: str) -> Document:
@@ -266,35 +265,36 @@ def application(tokens: dict[str, tuple[Inventory, bool]]) -> ASGIApp:
     """The contract over HTTP; a token says whose inventory is asked for, and whether it may be changed."""
 
     async def respond(scope: Scope, receive: Receive, send: Send) -> None:
-        asked, path, replayed = Request(scope, receive), scope["raw_path"].decode("latin-1"), False
+        asked, path, replayed = Request(scope, receive), scope["path"], False
         token = re.fullmatch(r"(?i:bearer) +(\S+)", ",".join(asked.headers.getlist("authorization")))
         inventory, may_write = tokens.get(token[1] if token else "", (None, False))
         private, lookup = re.match("/v1(/|$)", path), path == "/v1/receipts/lookup"
-        methods = [PATHS[one] for one in PATHS if re.fullmatch(re.sub("{.*}", "[^/]+", one).replace(".", "[.]"), path)]
+        allowed = next((PATHS[one] for one in PATHS if re.fullmatch(one, path)), "")
         try:
             body = await asked.body()
             refuse(private and not inventory, 401, "unauthorized")
-            refuse(private and not may_write and asked.method != "GET" and not lookup, 403, "forbidden")
+            refuse(private and not may_write and asked.method not in {"GET", "HEAD"} and not lookup, 403, "forbidden")
             refuse(len(body) > (131_072 if lookup else 65_536), 413, "payload-too-large")
-            refuse(not methods, 404, "not-found")
-            refuse(asked.method != methods[0], 405, "method-not-allowed")
-            document = OPEN.get(path, {})
+            refuse(not allowed, 404, "not-found")
+            refuse(asked.method not in allowed.split(", "), 405, "method-not-allowed")
+            document: Document = {"status": path.strip("/z")}  # live, ready
             if inventory and private:
                 inventory.expire()
                 with inventory.begin():
-                    document, replayed = inventory.answer(asked, [*map(unquote, path.split("/")[2:])], body)
+                    document, replayed = inventory.answer(asked, path.split("/")[2:], body)
         except ClientDisconnect:
             return  # what breaks off is not executed
         except Problem as problem:
             document = problem.document
         success = document.get("http_status", 200) if asked.method == "POST" else 200
-        status, name = document["status"] if "type" in document else success, asked.headers.get("x-request-id", "")
+        status = document["status"] if "type" in document else success
+        names = asked.headers.getlist("x-request-id")
         headers = {
             "content-type": "application/json" if status < 400 else "application/problem+json",
             "receipt-outcome": document.get("receipt", document).get("outcome", "none"),
             "idempotency-replayed": str(replayed).lower(), "cache-control": "no-store",
-            "x-request-id": name if re.fullmatch("[A-Za-z0-9._~-]{1,128}", name) else str(uuid.uuid4()),
-        } | ({"www-authenticate": "Bearer"} if status == 401 else {})  # fmt: skip
+            "x-request-id": names[0] if fits(names, ("[A-Za-z0-9._~-]{1,128}", 1)) else str(uuid.uuid4()),
+        } | {401: {"www-authenticate": "Bearer"}, 405: {"allow": allowed}}.get(status, {})  # fmt: skip
         await JSONResponse(document, status, headers)(scope, receive, send)
 
     return respond
