@@ -66,4 +66,4 @@ async def adds_up(inventory: Inventory) -> None:
         check=False,
         timeout=LIMIT_SECONDS,
     )
-    assert done.returncode == 0, (json.loads(done.stdout)["flaws"], done.stderr)
+    assert done.returncode == 0, (json.loads(done.stdout)["violation"], done.stderr)
