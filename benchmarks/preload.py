@@ -7,24 +7,22 @@ the schema sees nothing else than what the service would have written.
 
 import hashlib
 import sqlite3
-from collections import defaultdict
 from collections.abc import Callable
 from contextlib import closing
 from itertools import islice
 from typing import Any
 
 import psycopg
-import rfc8785
 import sqlalchemy as sa
 from psycopg import sql
 
 from benchmarks.callers import SKUS, names
 from services.database import parse_url
+from services.inventory import digests
 from services.inventory.tables import METADATA
 
 TENANT = "bench"
 _CHUNK = 10_000
-_MODULUS = 2**256
 # The columns that hold a receipt's own number, whatever their table.
 _OWN = {"sequence": "sequence", "reserved_by": "sequence", "version": "version"}
 # What is not of one receipt alone.
@@ -92,8 +90,7 @@ def _fill(
         f"UPDATE counters SET last_sequence = {mark}, last_reservation = {mark} WHERE tenant = {mark}",  # noqa: S608
         (last["sequence"], last["reservation"], TENANT),
     )
-    if "digests" in METADATA.tables:
-        _fill_digests(connection, put, mark)
+    _fill_digests(connection, put, mark)
 
 
 def _maker(connection: Any, table: sa.Table, number: int, mark: str) -> _Copy:
@@ -130,7 +127,7 @@ def _part(column: str, value: Any, first: dict[str, Any]) -> Callable[[dict[str,
         name = _OWN[column]
         return lambda own: own[name]
     if column == "key_range":
-        return lambda own: _sha256(own["key"])[:4]
+        return lambda own: digests.place(own["key"])
     if not isinstance(value, str):
         return lambda _own: value
     gaps = value.replace("%", "%%").replace(first["key"], "%(key)s")
@@ -145,17 +142,10 @@ def _part(column: str, value: Any, first: dict[str, Any]) -> Callable[[dict[str,
 
 
 def _fill_digests(connection: Any, put: Callable[[Any, str, tuple[str, ...], list[_Row]], None], mark: str) -> None:
-    totals: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
     found = connection.execute(f"SELECT key, outcome, sequence FROM receipts WHERE tenant = {mark}", (TENANT,))  # noqa: S608
-    for key, outcome, sequence in found:
-        digest = hashlib.sha256(rfc8785.dumps(["cf-rd1", key, outcome, f"receipt-{sequence}"])).digest()
-        range_ = _sha256(key)[:4]
-        for place in (("", range_[:2]), (range_[:2], range_)):
-            total = totals[place]
-            total[0] += 1
-            total[1] = (total[1] + int.from_bytes(digest)) % _MODULUS
+    totals = digests.sums((key, outcome, f"receipt-{sequence}") for key, outcome, sequence in found)
     connection.execute(f"DELETE FROM digests WHERE tenant = {mark}", (TENANT,))  # noqa: S608
-    rows = [(TENANT, *place, count, f"{digest:064x}") for place, (count, digest) in totals.items()]
+    rows = [(TENANT, *place, count, digests.to_hex(digest)) for place, (count, digest) in totals.items()]
     put(connection, "digests", ("tenant", "parent", "prefix", "count", "digest"), rows)
 
 

@@ -41,30 +41,36 @@ def to_hex(digest: int) -> str:
     return f"{digest:064x}"
 
 
+def sums(receipts: Iterable[tuple[str, str, str]]) -> dict[tuple[str, str], tuple[int, int]]:
+    """Count and digest of receipts (key, outcome, receipt id each) in every range (parent, prefix) they are in."""
+    found: dict[tuple[str, str], tuple[int, int]] = {}
+    for key, outcome, receipt_id in receipts:
+        own, digest = place(key), item(key, outcome, receipt_id)
+        for parent, prefix in (("", own[: DEPTHS[0]]), (own[: DEPTHS[0]], own)):
+            count, before = found.get((parent, prefix), (0, 0))
+            found[parent, prefix] = (count + 1, total((before, digest)))
+    return found
+
+
 def add(connection: sa.Connection, tenant: str, receipts: Iterable[tuple[str, str, str]]) -> None:
     """Add receipts, each as key, outcome and receipt id; the caller holds the tenant's counter."""
-    changes: dict[tuple[str, str], list[int]] = {}
-    for key, outcome, receipt_id in receipts:
-        own = place(key)
-        for parent, prefix in (("", own[: DEPTHS[0]]), (own[: DEPTHS[0]], own)):
-            changes.setdefault((parent, prefix), []).append(item(key, outcome, receipt_id))
-    places = sorted(changes)
+    changes = sums(receipts)
     parameters = {
         "of_tenant": tenant,
-        "of_parents": sorted({parent for parent, _ in places}),
-        "of_prefixes": [prefix for _, prefix in places],
+        "of_parents": sorted({parent for parent, _ in changes}),
+        "of_prefixes": sorted(prefix for _, prefix in changes),
     }
     before = {(row.parent, row.prefix): row for row in connection.execute(statements.DIGESTS_READ, parameters)}
     rows: list[dict[str, Any]] = []
-    for (parent, prefix), items in sorted(changes.items()):
+    for (parent, prefix), (count, digest) in sorted(changes.items()):
         known = before.get((parent, prefix))
         rows.append(
             {
                 "tenant": tenant,
                 "parent": parent,
                 "prefix": prefix,
-                "count": len(items) + (known.number if known else 0),
-                "digest": to_hex(total([*items, int(known.digest, 16) if known else 0])),
+                "count": count + (known.number if known else 0),
+                "digest": to_hex(total((digest, int(known.digest, 16) if known else 0))),
             }
         )
     connection.execute(statements.DIGESTS_PUT[connection.dialect.name], rows).all()

@@ -54,7 +54,7 @@ def take_numbers(connection: sa.Connection, tenant: str, clock: Clock, *, receip
     """
     row = connection.execute(
         statements.NUMBERS_TAKEN[connection.dialect.name],
-        {"tenant": tenant, "last_sequence": receipts, "last_reservation": reservations, "expired_through": 0},
+        {"tenant": tenant, "last_sequence": receipts, "last_reservation": reservations},
     ).one()
     return Numbers(
         sequence=row.last_sequence - receipts + 1,

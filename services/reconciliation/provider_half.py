@@ -7,7 +7,6 @@ The order of reading makes one reading free of contradictions while effects are 
 - A receipt of the first feed (up to `covered`) has committed before its ledger was read: its movements are there.
 - A movement in a ledger has committed before the rest of the feed was read: its receipt is there.
 - A ledger reaches at least to the version of the stock that was read before it.
-
 - Retention takes bodies at any moment, and the feed leaves out what has none. A look-up comes last: a receipt that was
   there before is in the feed that was read, or is said to be dropped.
 

@@ -12,18 +12,23 @@ from benchmarks.command import NAMES, REPORT_FILE, main
 ROOT = Path(__file__).parents[2]
 
 
-def test_commits_are_measured_for_real_and_told_as_json(tmp_path: Path) -> None:
-    """SQLite and a real PostgreSQL, each with every number of callers; the file says the same as stdout."""
-    file = tmp_path / "report.json"
-    small = ["--rounds", "1", "--seconds", "0", "--write", str(file), "--json"]
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks", "commits", *small],
+def measured(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """A run of the command line, in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "benchmarks", *arguments],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
         timeout=110,
     )
+
+
+def test_commits_are_measured_for_real_and_told_as_json(tmp_path: Path) -> None:
+    """SQLite and a real PostgreSQL, each with every number of callers; the file says the same as stdout."""
+    file = tmp_path / "report.json"
+    small = ["--rounds", "1", "--seconds", "0", "--write", str(file), "--json"]
+    done = measured("commits", *small)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert document == json.loads(file.read_text())
@@ -38,14 +43,7 @@ def test_the_inventory_is_measured_for_real_and_told_to_people(tmp_path: Path) -
     """Every cell of both databases and of the empty service, in one short round."""
     file = tmp_path / "report.json"
     small = ["--rounds", "1", "--seconds", "0", "--receipts", "1200", "--write", str(file)]
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks", "inventory", *small],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=110,
-    )
+    done = measured("inventory", *small)
     assert done.returncode == 0, done.stderr
     found = json.loads(file.read_text())["inventory"]
     cells = {tuple(row["cell"].values()) for row in found["rows"]}
