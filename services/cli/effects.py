@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from services.cli import effects_change
 from services.cli.opening import check_effect, find_key, open_journal
 from services.cli.output import ExitCode, Group, Output, finish, pass_output
 from services.cli.words import age, document, entry_words, moment, without_reference
@@ -23,7 +24,11 @@ _UNSETTLED = tuple(state for state in EffectState if state not in TERMINAL)
 
 @click.group(cls=Group)
 def effects() -> None:
-    """List effects, or show both halves of one. Nothing is changed."""
+    """List effects, show both halves of one, and settle what a person has to settle."""
+
+
+for _command in effects_change.COMMANDS:
+    effects.add_command(_command)
 
 
 @effects.command(name="list", short_help="List what is unsettled, or all.")
@@ -37,8 +42,11 @@ def effects() -> None:
 @click.option("--all", "everything", is_flag=True, help="Settled ones too, after the unsettled.")
 @click.option("--scope", help="Only this scope, for example INC-2041.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=LIMIT, show_default=True, help="At most so many.")
+@click.option("--keys", "only_keys", is_flag=True, help="Print the keys alone, one a line: what a command takes by -.")
 @pass_output
-def list_(output: Output, states: tuple[str, ...], everything: bool, scope: str | None, limit: int) -> None:
+def list_(
+    output: Output, states: tuple[str, ...], *, everything: bool, scope: str | None, limit: int, only_keys: bool
+) -> None:
     """List what is unsettled, the oldest first; or, with --all or --state, settled effects too, the newest first.
 
     Exit codes: 0 listed (also when there are none), 2 wrong use, 3 the journal is unreachable.
@@ -51,6 +59,12 @@ def list_(output: Output, states: tuple[str, ...], everything: bool, scope: str 
         counts = journal.counts()
     rows, rest = found[:limit], len(found) > limit
     now = datetime.now(UTC)
+
+    def keys() -> None:
+        for row in rows:
+            output.say(row.key)
+        if rest:
+            output.note(f"There are more: --limit {limit} was reached.")
 
     def people() -> None:
         if rows:
@@ -66,7 +80,7 @@ def list_(output: Output, states: tuple[str, ...], everything: bool, scope: str 
 
     listed = [document(row) | {"age_seconds": int((now - row.created_at).total_seconds())} for row in rows]
     totals = {state.value: counts.get(state, 0) for state in EffectState}
-    output.result({"effects": listed, "more": rest, "totals": totals}, people=people)
+    output.result({"effects": listed, "more": rest, "totals": totals}, people=keys if only_keys else people)
 
 
 def _line(row: EffectRow, now: datetime) -> tuple[object, ...]:

@@ -92,11 +92,30 @@ def _observation(body: Mapping[str, Any]) -> str:
     )
 
 
+# What a resolution's own entry did, where it did something; the others ask, and the answer is the next observation.
+_RULINGS = {
+    "asserted": "asserted",
+    "accepted": "accepted",
+    "believed": "the late report is believed",
+    "dismissed": "the late report is dismissed",
+    "written-off": "written off",
+}
+_OF_A_COMMAND = frozenset({"command", "command_id", "by", "reason", "ruling"})
+
+
+def _resolution(body: Mapping[str, Any]) -> str:
+    said = members_in_words({name: value for name, value in body.items() if name not in _OF_A_COMMAND})
+    words = f"{body['command']} by {body['by']}: {body['reason']}" + (f" ({said})" if said else "")
+    ruling = body.get("ruling")
+    return words if ruling is None else f"{words}; {_RULINGS[ruling]}"
+
+
 _WORDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "decision": _decision,
     "intent": _intent,
     "attempt": _attempt,
     "observation": _observation,
     "given_up": lambda body: f"nothing more is sent: {body['why']}",
+    "resolution": _resolution,
     "late_observation": lambda body: f"ALARM: {body['alarm']}",
 }
