@@ -9,7 +9,9 @@ from typing import Any
 from services.effects.records import EffectRow, Receipt
 from services.journal.rows import Entry, text, timestamp
 
+_DIGESTS = frozenset({"input", "command_id"})
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
+_DIGESTS = frozenset({"input", "command_id"})
 
 
 def age(begun: datetime, now: datetime) -> str:
@@ -55,9 +57,9 @@ def _decision(body: Mapping[str, Any]) -> str:
 
 
 def members_in_words(body: Mapping[str, Any]) -> str:
-    """A decision's members in one line, without the digest of its input, which compares and says nothing."""
+    """A decision's members in one line, without digests, which compare and say nothing."""
     return ", ".join(
-        f"{name.replace('_', ' ')}: {value}" for name, value in body.items() if name != "input" and value != ""
+        f"{name.replace('_', ' ')}: {value}" for name, value in body.items() if name not in _DIGESTS and value != ""
     )
 
 
@@ -92,22 +94,15 @@ def _observation(body: Mapping[str, Any]) -> str:
     )
 
 
-# What a resolution's own entry did, where it did something; the others ask, and the answer is the next observation.
-_RULINGS = {
-    "asserted": "asserted",
-    "accepted": "accepted",
-    "believed": "the late report is believed",
-    "dismissed": "the late report is dismissed",
-    "written-off": "written off",
-}
-_OF_A_COMMAND = frozenset({"command", "command_id", "by", "reason", "ruling"})
-
-
 def _resolution(body: Mapping[str, Any]) -> str:
     said = members_in_words({name: value for name, value in body.items() if name not in _OF_A_COMMAND})
     words = f"{body['command']} by {body['by']}: {body['reason']}" + (f" ({said})" if said else "")
-    ruling = body.get("ruling")
-    return words if ruling is None else f"{words}; {_RULINGS[ruling]}"
+    did = f"; {body['ruling'].replace('-', ' ')}" if body.get("ruling") else ""
+    state = f"; the effect is {body['state'].replace('_', ' ')}" if body.get("state") else ""
+    return f"{words}{did}{state}"
+
+
+_OF_A_COMMAND = frozenset({"command", "by", "reason", "ruling", "state"})
 
 
 _WORDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
@@ -116,6 +111,6 @@ _WORDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "attempt": _attempt,
     "observation": _observation,
     "given_up": lambda body: f"nothing more is sent: {body['why']}",
-    "resolution": _resolution,
     "late_observation": lambda body: f"ALARM: {body['alarm']}",
+    "resolution": _resolution,
 }
