@@ -23,6 +23,7 @@ WITHOUT_MIRROR = {
     "services/worker.py": "proven under a real server: its sandbox in tests/workflows/test_purity.py",
     "services/drill/demo.py": "run whole by tests/services/cli/test_demo.py",
     "services/cli/worker.py": "proven with whole stories",
+    "services/cli/rulings.py": "proven with the commands that rule by it, services.cli.effects_change",
     "services/cli/opening.py": "proven with the commands that read the journal",
     "services/cli/words.py": "proven with the commands that read the journal",
     "services/reconciliation/findings.py": "proven with the checker that finds them",

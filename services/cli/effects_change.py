@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from services.cli.output import Command, Output, pass_output
+from services.effects.commands import CommandName
 from services.effects.keys import LAST_GENERATION, PROVIDER_KEY
 from services.effects.states import TERMINAL, EffectState
 
@@ -72,7 +73,7 @@ def _waiting(command: F) -> F:
 
 def _rule_on_all(
     output: Output,
-    command: str,
+    command: CommandName,
     keys: tuple[str, ...],
     rule: "Callable[[Counsel, str], Awaitable[Ruling]]",
     *,
@@ -99,7 +100,7 @@ def give_up(output: Output, keys: tuple[str, ...], *, by: str, reason: str, dry_
     """
     _rule_on_all(
         output,
-        "give-up",
+        CommandName.GIVE_UP,
         keys,
         lambda at, key: at.desk.give_up(key, by=by, reason=reason, dry_run=dry_run),
         dry_run=dry_run,
@@ -134,7 +135,7 @@ def resolve(
     state = EffectState(to)
     _rule_on_all(
         output,
-        "resolve",
+        CommandName.RESOLVE,
         keys,
         lambda at, key: at.desk.resolve(key, to=state, evidence=evidence, by=by, reason=reason, dry_run=dry_run),
         dry_run=dry_run,
@@ -160,7 +161,7 @@ def redo(
     """
     _rule_on_all(
         output,
-        "redo",
+        CommandName.REDO,
         keys,
         lambda at, key: at.desk.redo(key, by=by, reason=reason, second=second, dry_run=dry_run),
         dry_run=dry_run,
@@ -173,9 +174,7 @@ def redo(
 @_by_somebody
 @_waiting
 @pass_output
-def replay(
-    output: Output, keys: tuple[str, ...], *, by: str, reason: str, dry_run: bool, wait_seconds: float
-) -> None:
+def replay(output: Output, keys: tuple[str, ...], *, by: str, reason: str, dry_run: bool, wait_seconds: float) -> None:
     """Replay effects: the same key, and so one effect at most. KEYS, or - for one a line on standard input.
 
     A settled one is answered as it ended, and nothing is sent. For an unsettled one the receipt is looked up, and the
@@ -190,7 +189,7 @@ def replay(
         workflow_open = await at.is_open(key)
         return await at.desk.replay(key, by=by, reason=reason, workflow_open=workflow_open, dry_run=dry_run)
 
-    _rule_on_all(output, "replay", keys, rule, dry_run=dry_run, wait_seconds=wait_seconds)
+    _rule_on_all(output, CommandName.REPLAY, keys, rule, dry_run=dry_run, wait_seconds=wait_seconds)
 
 
 @click.command(cls=Command, short_help="Give back what a committed reservation took.")
@@ -198,9 +197,7 @@ def replay(
 @_by_somebody
 @_waiting
 @pass_output
-def release(
-    output: Output, keys: tuple[str, ...], *, by: str, reason: str, dry_run: bool, wait_seconds: float
-) -> None:
+def release(output: Output, keys: tuple[str, ...], *, by: str, reason: str, dry_run: bool, wait_seconds: float) -> None:
     """Give back what committed reservations took. KEYS, or - for one a line on standard input.
 
     A release is an effect of its own, under a key of its own, which a workflow sends. One that has been released before
@@ -211,7 +208,7 @@ def release(
     """
     _rule_on_all(
         output,
-        "release",
+        CommandName.RELEASE,
         keys,
         lambda at, key: at.desk.release(key, by=by, reason=reason, dry_run=dry_run),
         dry_run=dry_run,
@@ -233,7 +230,7 @@ def accept(output: Output, keys: tuple[str, ...], *, by: str, reason: str, dry_r
     """
     _rule_on_all(
         output,
-        "accept",
+        CommandName.ACCEPT,
         keys,
         lambda at, key: at.desk.accept(key, by=by, reason=reason, dry_run=dry_run),
         dry_run=dry_run,
@@ -260,7 +257,7 @@ def adopt(
     """
     _rule_on_all(
         output,
-        "adopt",
+        CommandName.ADOPT,
         (key,),
         lambda at, each: at.desk.adopt(
             each, scope=scope, name=name, generation=generation, by=by, reason=reason, dry_run=dry_run
@@ -283,7 +280,7 @@ def write_off(output: Output, keys: tuple[str, ...], *, by: str, reason: str, dr
     """
     _rule_on_all(
         output,
-        "write-off",
+        CommandName.WRITE_OFF,
         keys,
         lambda at, key: at.desk.write_off(key, by=by, reason=reason, dry_run=dry_run),
         dry_run=dry_run,

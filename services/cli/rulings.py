@@ -24,13 +24,13 @@ from activities.inventory_client import InventoryClient
 from services.cli.opening import open_journal_engine
 from services.cli.output import ExitCode, Output, explain, finish
 from services.effect_commands import is_open, start_effect_command, wake
-from services.effect_desk import EffectDesk, Ruling
+from services.effect_desk import EffectDesk, Ruling, ToSend, What
+from services.effects.commands import CommandName
 from services.effects.errors import InvalidCommand
-from services.effects.records import Intent
-from services.journal.store import Journal
+from services.journal.operator import OperatorJournal
 from services.settings import WorkerSettings
 from services.temporal import TemporalUnreachable, connect
-from workflows.effect_command import EffectCommand, effect_command_id
+from workflows.effect_command import EffectCommand, command_workflow_id
 
 # As many at once as the sweep looks up.
 _KEYS_AT_ONCE = 8
@@ -43,13 +43,13 @@ class Ask:
     """What is the same for every key of one command line.
 
     Attributes:
-        command: its name, as it is typed.
+        command: which one.
         keys: each once, in the order in which they were given.
         dry_run: nothing is changed and nothing sent.
         wait_seconds: how long to wait for the workflow that sends; 0 waits for none.
     """
 
-    command: str
+    command: CommandName
     keys: tuple[str, ...]
     dry_run: bool
     wait_seconds: float = 0.0
@@ -91,7 +91,7 @@ class _Temporal:
 class Counsel:
     """Where a command's rule asks: the desk, and whether a workflow is open."""
 
-    def __init__(self, desk: EffectDesk, journal: Journal, temporal: _Temporal) -> None:
+    def __init__(self, desk: EffectDesk, journal: OperatorJournal, temporal: _Temporal) -> None:
         self.desk = desk
         self._journal = journal
         self._temporal = temporal
@@ -122,7 +122,7 @@ def rule_on_all(output: Output, ask: Ask, rule: Rule) -> None:
     counts = Counter(answer.ruling.what for answer in answers)
     document = {
         "results": [_document(answer) for answer in answers],
-        **{what: counts[what] for what in ("done", "refused", "unconfirmed")},
+        **{what.value: counts[what] for what in What},
     }
     output.result(document, people=lambda: _show(output, ask, answers, counts))
     exit_code = _exit_code(answers)
@@ -139,7 +139,7 @@ class _Office:
         self._ask = ask
         self._rule = rule
         self._temporal = _Temporal()
-        self._journal = Journal(
+        self._journal = OperatorJournal(
             engine,
             recorded_by=f"effects {os.getpid()}@{socket.gethostname()}",
             send_window=timedelta(seconds=settings.send_window_seconds),
@@ -182,47 +182,38 @@ class _Office:
 
     async def _one(self, counsel: Counsel, key: str) -> _Answer:
         if self._stopped:
-            return self._unconfirmed(key, f"Not tried. {self._stopped}")
+            return _Answer(ruling=self._without_effect(key, What.UNCONFIRMED, f"Not tried. {self._stopped}"))
         try:
             ruling = await self._rule(counsel, key)
         except InvalidCommand as error:
-            refused = Ruling(
-                key=key, command=self._ask.command, what="refused", state=None, said=str(error), repeated=False,
-                workflow_id=None, send=None, receipt_id=None, new_key=None,
-            )  # fmt: skip
-            return _Answer(ruling=refused, wrong=True)
+            return _Answer(ruling=self._without_effect(key, What.REFUSED, str(error)), wrong=True)
         except Exception as error:
             known = explain(error)
             if known is None or known.exit_code is not ExitCode.UNREACHABLE:
                 raise
             # The journal or Temporal: they are away for the other keys too, and each would wait for them again.
             self._stopped = f"{known.message} Repeat the same command."
-            return self._unconfirmed(key, self._stopped)
+            return _Answer(ruling=self._without_effect(key, What.UNCONFIRMED, self._stopped))
         if self._ask.dry_run:
-            return _Answer(ruling=ruling, sent_by=None if ruling.send is None else effect_command_id(ruling.send.key))
+            return _Answer(ruling=ruling, sent_by=None if ruling.send is None else command_workflow_id(ruling.send.key))
         answer = _Answer(ruling=ruling) if ruling.send is None else await self._started(ruling, ruling.send)
         if ruling.workflow_id is not None:
             await self._wake(ruling.workflow_id)
         return answer
 
-    def _unconfirmed(self, key: str, said: str) -> _Answer:
-        return _Answer(
-            ruling=Ruling(
-                key=key, command=self._ask.command, what="unconfirmed", state=None, said=said, repeated=False,
-                workflow_id=None, send=None, receipt_id=None, new_key=None,
-            )
-        )  # fmt: skip
+    def _without_effect(self, key: str, what: What, said: str) -> Ruling:
+        return Ruling(key=key, command=self._ask.command, what=what, state=None, said=said)
 
-    async def _started(self, ruling: Ruling, intent: Intent) -> _Answer:
+    async def _started(self, ruling: Ruling, send: ToSend) -> _Answer:
         """Hand what has to be sent to a workflow; it is journaled by now, and only the same command hands it over."""
         try:
-            await start_effect_command(await self._temporal.client(), intent)
+            await start_effect_command(await self._temporal.client(), send, origin=self._settings.origin)
         except (TemporalUnreachable, RPCError) as error:
             known = explain(error)
             reason = known.message if known is not None else str(error)
             said = f"{ruling.said} It is recorded, and nothing is sent yet. {reason} Then repeat the same command."
-            return _Answer(ruling=replace(ruling, what="unconfirmed", said=said))
-        return _Answer(ruling=ruling, sent_by=effect_command_id(intent.key))
+            return _Answer(ruling=replace(ruling, what=What.UNCONFIRMED, said=said))
+        return _Answer(ruling=ruling, sent_by=command_workflow_id(send.key))
 
     async def _wake(self, workflow_id: str) -> None:
         try:
@@ -257,27 +248,27 @@ def _ended(answer: _Answer, ends: dict[str, str]) -> _Answer:
         return answer
     end = ends.get(answer.sent_by)
     if end is None:
-        return replace(answer, ruling=replace(answer.ruling, what="unconfirmed"))
-    what = "done" if end == "committed" else "refused"
+        return replace(answer, ruling=replace(answer.ruling, what=What.UNCONFIRMED))
+    what = What.DONE if end == "committed" else What.REFUSED
     said = f"{answer.ruling.said} It ended {end}."
     return replace(answer, ended=end, ruling=replace(answer.ruling, what=what, said=said))
 
 
 def _exit_code(answers: list[_Answer]) -> ExitCode:
     """What asks most of a person: to repeat, then to mend the command line, then to read."""
-    if any(answer.ruling.what == "unconfirmed" for answer in answers):
+    if any(answer.ruling.what is What.UNCONFIRMED for answer in answers):
         return ExitCode.UNREACHABLE
     if any(answer.wrong for answer in answers):
         return ExitCode.WRONG_USE
-    return ExitCode.FOUND if any(answer.ruling.what == "refused" for answer in answers) else ExitCode.DONE
+    return ExitCode.FOUND if any(answer.ruling.what is What.REFUSED for answer in answers) else ExitCode.DONE
 
 
 def _document(answer: _Answer) -> dict[str, Any]:
     ruling = answer.ruling
     return {
         "key": ruling.key,
-        "command": ruling.command,
-        "what": ruling.what,
+        "command": ruling.command.value,
+        "what": ruling.what.value,
         "state": None if ruling.state is None else ruling.state.value,
         "said": ruling.said,
         "repeated": ruling.repeated,
@@ -288,7 +279,7 @@ def _document(answer: _Answer) -> dict[str, Any]:
     }
 
 
-def _show(output: Output, ask: Ask, answers: list[_Answer], counts: Counter[str]) -> None:
+def _show(output: Output, ask: Ask, answers: list[_Answer], counts: Counter[What]) -> None:
     if ask.dry_run:
         output.say("Nothing is changed and nothing sent: this is what would be done.")
     if not answers:
@@ -302,7 +293,9 @@ def _show(output: Output, ask: Ask, answers: list[_Answer], counts: Counter[str]
         ]
         output.table(("key", "what", "state", ask.command), rows)
         output.say("")
-        output.say(f"Done: {counts['done']}; refused: {counts['refused']}; not confirmed: {counts['unconfirmed']}.")
+        output.say(
+            f"Done: {counts[What.DONE]}; refused: {counts[What.REFUSED]}; not confirmed: {counts[What.UNCONFIRMED]}."
+        )
 
 
 def _sentences(answer: _Answer) -> str:

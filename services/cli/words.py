@@ -9,7 +9,6 @@ from typing import Any
 from services.effects.records import EffectRow, Receipt
 from services.journal.rows import Entry, text, timestamp
 
-_DIGESTS = frozenset({"input", "command_id"})
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 _DIGESTS = frozenset({"input", "command_id"})
 
