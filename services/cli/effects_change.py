@@ -18,7 +18,7 @@ from services.effects.states import TERMINAL, EffectState
 
 if TYPE_CHECKING:
     from services.cli.rulings import Counsel
-    from services.effect_desk import Ruling
+    from services.effects.commands import Ruling
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -24,13 +24,14 @@ from activities.inventory_client import InventoryClient
 from services.cli.opening import open_journal_engine
 from services.cli.output import ExitCode, Output, explain, finish
 from services.effect_commands import is_open, start_effect_command, wake
-from services.effect_desk import EffectDesk, Ruling, ToSend, What
-from services.effects.commands import CommandName
+from services.effect_desk import EffectDesk
+from services.effects.commands import CommandName, Ruling, ToSend, What
 from services.effects.errors import InvalidCommand
 from services.journal.operator import OperatorJournal
 from services.settings import WorkerSettings
 from services.temporal import TemporalUnreachable, connect
-from workflows.effect_command import EffectCommand, command_workflow_id
+from workflows.effect_command import EffectCommand
+from workflows.effects import command_workflow_id
 
 # As many at once as the sweep looks up.
 _KEYS_AT_ONCE = 8
@@ -207,7 +208,7 @@ class _Office:
     async def _started(self, ruling: Ruling, send: ToSend) -> _Answer:
         """Hand what has to be sent to a workflow; it is journaled by now, and only the same command hands it over."""
         try:
-            await start_effect_command(await self._temporal.client(), send, origin=self._settings.origin)
+            await start_effect_command(await self._temporal.client(), send)
         except (TemporalUnreachable, RPCError) as error:
             known = explain(error)
             reason = known.message if known is not None else str(error)

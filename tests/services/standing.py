@@ -13,7 +13,8 @@ import sqlalchemy as sa
 
 from activities.inventory_client import InventoryClient
 from services.database import migrate, open_engine
-from services.effect_desk import EffectDesk, Ruling
+from services.effect_desk import EffectDesk
+from services.effects.commands import Ruling
 from services.effects.records import Answer, Intent, Receipt, Seen, Source, decide
 from services.effects.states import EffectState
 from services.journal.operator import OperatorJournal

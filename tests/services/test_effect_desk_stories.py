@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from services.effect_desk import Ruling, What
+from services.effects.commands import Ruling, What
 from services.effects.keys import release_name
 from services.effects.records import Effect, Intent, OutcomeState, decide
 from services.effects.states import EffectState

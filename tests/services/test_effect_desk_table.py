@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from services.effect_desk import EffectDesk, Ruling, What
+from services.effect_desk import EffectDesk
+from services.effects.commands import Ruling, What
 from services.effects.records import EffectRow, Seen
 from services.effects.states import EffectState
 from services.journal.rows import Entry
