@@ -240,7 +240,7 @@ class _Office:
             async with asyncio.timeout(self._ask.wait_seconds):
                 await asyncio.gather(*(one(workflow_id) for workflow_id in waited))
         except TimeoutError:
-            self._output.note(f"{len(waited) - len(ends)} effects are not settled yet; what sends them goes on.")
+            self._output.note(f"Not settled yet: {len(waited) - len(ends)}. What sends goes on.")
         return [_ended(answer, ends) for answer in answers]
 
 
