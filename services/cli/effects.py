@@ -9,13 +9,15 @@ from typing import Any
 import click
 
 from services.cli import effects_change
-from services.cli.opening import check_effect, find_key, open_journal
+from services.cli.opening import check_effect, find_key, open_journal, open_journal_engine
 from services.cli.output import ExitCode, Group, Output, finish, pass_output
 from services.cli.words import age, document, entry_words, moment, without_reference
+from services.effects.commands import RulingKind
 from services.effects.records import Answer, EffectRow, Receipt, Seen
 from services.effects.states import TERMINAL, EffectState
+from services.journal.operator import OperatorJournal
 from services.journal.rows import Entry, text
-from services.reconciliation.checker import compare
+from services.reconciliation.checker import compare, last_rulings
 from services.settings import InventoryClientSettings, JournalSettings
 
 LIMIT = 100
@@ -40,22 +42,42 @@ for _command in effects_change.COMMANDS:
     help="Only this state; repeatable.  [default: pending and in_doubt]",
 )
 @click.option("--all", "everything", is_flag=True, help="Settled ones too, after the unsettled.")
+@click.option(
+    "--closed", is_flag=True, help="What stands of workflows that ended otherwise than Completed: release or accept it."
+)
+@click.option("--alarmed", is_flag=True, help="What was settled and then reported otherwise: a person compares both.")
 @click.option("--scope", help="Only this scope, for example INC-2041.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=LIMIT, show_default=True, help="At most so many.")
 @click.option("--keys", "only_keys", is_flag=True, help="Print the keys alone, one a line: what a command takes by -.")
 @pass_output
 def list_(
-    output: Output, states: tuple[str, ...], *, everything: bool, scope: str | None, limit: int, only_keys: bool
+    output: Output,
+    states: tuple[str, ...],
+    *,
+    everything: bool,
+    closed: bool,
+    alarmed: bool,
+    scope: str | None,
+    limit: int,
+    only_keys: bool,
 ) -> None:
     """List what is unsettled, the oldest first; or, with --all or --state, settled effects too, the newest first.
 
+    --closed and --alarmed list what is settled and waits for a person all the same.
+
     Exit codes: 0 listed (also when there are none), 2 wrong use, 3 the journal is unreachable.
     """
-    if states and everything:
-        raise click.UsageError("Give --state or --all: not both at once.")
+    if (bool(states), everything, closed, alarmed).count(True) > 1:
+        raise click.UsageError("Give --state, --all, --closed or --alarmed: one of them.")
+    if scope and (closed or alarmed):
+        raise click.UsageError("--closed and --alarmed are lists of every scope.")
     wanted = () if everything else tuple(EffectState(state) for state in states) or _UNSETTLED
-    with open_journal(JournalSettings.read()) as journal:
-        found = journal.listed(states=wanted, scope=scope, limit=limit + 1)
+    with open_journal_engine(JournalSettings.read()) as engine:
+        journal = OperatorJournal(engine, recorded_by="effects list")  # it only reads here
+        if closed or alarmed:
+            found = (journal.left_standing if closed else journal.alarmed)(limit=limit + 1)
+        else:
+            found = journal.listed(states=wanted, scope=scope, limit=limit + 1)
         counts = journal.counts()
     rows, rest = found[:limit], len(found) > limit
     now = datetime.now(UTC)
@@ -70,13 +92,18 @@ def list_(
         if rows:
             columns = ("effect", "state", "age", "attempts", "provider", "key")
             output.table(columns, [_line(row, now) for row in rows])
+        elif closed or alarmed:
+            output.say("Nothing is left standing." if closed else "No effect is under an alarm.")
         else:
             kinds = " or ".join(state.replace("_", " ") for state in wanted)
             output.say(f"No effect{f' of {scope}' if scope else ''} is {kinds}." if wanted else "There are no effects.")
         output.say("")
         if rest:
             output.say(f"There are more: --limit {limit} was reached.")
-        output.say(_in_all(counts) + ("" if everything or states else " --all shows the settled ones too."))
+        output.say(
+            _in_all(counts)
+            + ("" if everything or states or closed or alarmed else " --all shows the settled ones too.")
+        )
 
     listed = [document(row) | {"age_seconds": int((now - row.created_at).total_seconds())} for row in rows]
     totals = {state.value: counts.get(state, 0) for state in EffectState}
@@ -86,6 +113,8 @@ def list_(
 def _line(row: EffectRow, now: datetime) -> tuple[object, ...]:
     effect = f"{row.scope}/{row.name}" + (f" g{row.generation}" if row.generation > 1 else "")
     state = row.state.replace("_", " ") + (" ALARM" if row.alarmed else "")
+    if row.state is EffectState.COMMITTED and row.closed_as not in {None, "completed"} and not row.accepted:
+        state += f", workflow {row.closed_as.replace('_', ' ')}"
     return effect, state, age(row.created_at, now), row.attempts, row.provider, row.key
 
 
@@ -129,7 +158,7 @@ def show(output: Output, effect: str) -> None:
         if answer.receipt is not None:
             row = journal.effect(key)  # it may have been settled, or begun, between the two
         entries = journal.entries(key)
-    verdict, exit_code = _judge(key, row, answer, settings.inventory_url)
+    verdict, exit_code = _judge(key, row, answer, settings.inventory_url, last_rulings(entries).get(key))
     halves = _Halves(key=key, row=row, entries=entries, answer=answer, verdict=verdict, exit_code=exit_code)
     output.result(_document(halves), people=lambda: _side_by_side(output, halves))
     finish(exit_code)
@@ -150,7 +179,7 @@ async def _look_up(settings: InventoryClientSettings, key: str) -> Answer:
         await client.close()
 
 
-def _judge(key: str, row: EffectRow | None, answer: Answer, url: str) -> tuple[str, ExitCode]:
+def _judge(key: str, row: EffectRow | None, answer: Answer, url: str, ruled: RulingKind | None) -> tuple[str, ExitCode]:
     if answer.seen is Seen.CREDENTIALS_REFUSED:
         said = f"The inventory at {url} refused the token ({answer.reason}): only the journal's half is shown. "
         return f"{said}Check COUNTERFOIL_INVENTORY_TOKEN.", ExitCode.UNREACHABLE
@@ -162,8 +191,14 @@ def _judge(key: str, row: EffectRow | None, answer: Answer, url: str) -> tuple[s
     if row is None:
         if answer.receipt is None:
             return f"Nobody knows {key}: the journal has no effect and the inventory no receipt of it.", ExitCode.FOUND
+        if ruled is RulingKind.WRITTEN_OFF:
+            return "The inventory has a receipt without an effect here; it has been written off.", ExitCode.DONE
         return "The inventory has a receipt, and the journal no effect: counterfoil audit says more.", ExitCode.FOUND
-    findings = compare(row, answer.receipt)
+    findings = compare(row, answer.receipt, ruled=ruled)
+    if not findings and row.asserted:
+        return "A person said how it ended: the inventory has answered, and no receipt of it.", ExitCode.DONE
+    if not findings and ruled is not None and not row.alarmed:
+        return f"A person has dealt with what was reported late: {ruled.replace('-', ' ')}.", ExitCode.DONE
     if not findings:
         return "Both halves agree.", ExitCode.DONE
     said = " ".join(

@@ -2,6 +2,9 @@
 
 check(snapshot, provider, origin=...) -> Report      everything
 compare(row, receipt) -> findings                    one effect whose halves are both at hand
+
+What a person has dealt with is no finding any more: an orphan that was written off, a late report that was believed or
+written off, an end that was asserted because the receipt under the key is another payload's.
 """
 
 import json
@@ -11,12 +14,14 @@ from dataclasses import replace
 from datetime import timedelta
 
 from services.effects import keys
+from services.effects.commands import LATE_RULINGS, RulingKind
 from services.effects.errors import InvalidEffect
 from services.effects.records import EffectRow, Receipt
 from services.effects.settle import mismatch
 from services.effects.states import EffectState
 from services.journal import rows
 from services.journal.fold import OutOfOrder, Snapshot, Unfoldable, WrittenEntry, differences, fold
+from services.journal.rows import Entry
 from services.reconciliation.findings import Finding, Report, Rule
 from services.reconciliation.ledger import JOURNAL_HAS_NO_PART, check_ledger
 from services.reconciliation.provider_half import ProviderHalf, Remains
@@ -24,6 +29,7 @@ from services.reconciliation.provider_half import ProviderHalf, Remains
 NO_RECEIPT = "no receipt"
 NO_ROW = "no such effect"
 _DELIVERY = "inventory.deliver"
+_KNOWN_TO_STAND = frozenset({RulingKind.BELIEVED, RulingKind.WRITTEN_OFF})
 
 
 def check(snapshot: Snapshot, provider: ProviderHalf, *, origin: str | None = None) -> Report:
@@ -36,15 +42,18 @@ def check(snapshot: Snapshot, provider: ProviderHalf, *, origin: str | None = No
     """
     journal, findings = _read(snapshot)
     findings += _journal(snapshot)
+    ruled = last_rulings(snapshot.entries)
     receipts = {receipt.key: receipt for receipt in provider.receipts}
     for row in journal.values():
-        findings += compare(row, receipts.get(row.key) or provider.dropped.get(row.key))
+        findings += compare(row, receipts.get(row.key) or provider.dropped.get(row.key), ruled=ruled.get(row.key))
     findings += _standing_twice(journal.values(), _expired(provider))
     origins = {row.origin for row in journal.values()}
     if origin is not None:
         origins.add(origin)
     seen = _seen_before(provider, journal)
-    findings += _without_row(provider, seen, journal, origins)
+    written_off = {key for key, ruling in ruled.items() if ruling is RulingKind.WRITTEN_OFF}
+    strangers = _without_row(provider, seen, journal, origins)
+    findings += [finding for finding in strangers if finding.key not in written_off]
     findings += check_ledger(provider, seen)
     first: dict[tuple[Rule, str], Finding] = {}
     for finding in findings:
@@ -57,12 +66,29 @@ def check(snapshot: Snapshot, provider: ProviderHalf, *, origin: str | None = No
     )
 
 
-def compare(row: EffectRow, receipt: Receipt | Remains | None) -> list[Finding]:
+def last_rulings(entries: Iterable[WrittenEntry | Entry]) -> dict[str, RulingKind]:
+    """By key, what was last said of its late report, or of it as an orphan; what cannot be read says nothing."""
+    ruled: dict[str, RulingKind] = {}
+    for entry in entries:
+        if entry.kind != "resolution":
+            continue
+        try:
+            body = json.loads(entry.body) if isinstance(entry.body, str) else entry.body
+            ruling = RulingKind(body["ruling"])
+        except (KeyError, TypeError, ValueError, RecursionError):
+            continue
+        if ruling in LATE_RULINGS:
+            ruled[entry.key] = ruling
+    return ruled
+
+
+def compare(row: EffectRow, receipt: Receipt | Remains | None, *, ruled: RulingKind | None = None) -> list[Finding]:
     """What is wrong between the two halves of one effect.
 
     Args:
         row: the journal's half.
         receipt: the provider's, or what retention has left of it, or None when it has none.
+        ruled: what a person has said of its late report.
     """
     findings: list[Finding] = []
 
@@ -70,6 +96,8 @@ def compare(row: EffectRow, receipt: Receipt | Remains | None) -> list[Finding]:
         findings.append(Finding(rule=rule, key=row.key, journal=journal or stands(row), provider=provider))
 
     theirs = NO_RECEIPT if receipt is None else says(receipt)
+    if row.asserted and isinstance(receipt, Receipt) and mismatch(row, receipt):
+        return findings
     if row.alarmed:
         found(Rule.LATE, theirs, f"{stands(row)}, and a late observation contradicts it")
     if not row.state.terminal:
@@ -77,7 +105,8 @@ def compare(row: EffectRow, receipt: Receipt | Remains | None) -> list[Finding]:
     elif receipt is None:
         found(Rule.LOST if row.state is EffectState.COMMITTED else Rule.RECEIPT_MISSING, theirs)
     elif EffectState.COMMITTED in {row.state, receipt.outcome} and row.state is not receipt.outcome:
-        found(Rule.LOST, theirs)
+        if ruled not in _KNOWN_TO_STAND or row.state is EffectState.COMMITTED:
+            found(Rule.LOST, theirs)
     elif row.state is not receipt.outcome:
         found(Rule.STATES_DISAGREE, theirs)
     elif row.receipt is not None and not _same(row.receipt, receipt):
