@@ -88,7 +88,8 @@ class Swept:
         matched: settled by a receipt that was looked up.
         voided: settled by closing the key.
         waiting: still unsettled: their workflow sends again, or a person decides.
-        unheard: the provider gave no usable answer, or the journal failed on this row.
+        unheard: the provider gave no usable answer, or the journal failed on this row, or the calls of its scope had
+            taken all their time in this sweep.
     """
 
     looked_at: int = 0

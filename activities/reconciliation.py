@@ -12,7 +12,7 @@ from activities import contracts
 from activities.beat import beating, crossing
 from activities.contracts import Page, PageRequest
 from services.effects.records import Attempt, EffectRow
-from services.reconciliation.sweep import Sweep
+from services.reconciliation.sweep import Sweep, SweptRow
 
 # The type of the failure by which a dead worker's attempt ends.
 WORKER_DIED = "WorkerDied"
@@ -33,13 +33,14 @@ class ReconciliationActivities(contracts.ReconciliationActivities):
             return await beating(self._page(request))
 
     async def _page(self, request: PageRequest) -> Page:
-        page = await self._sweep.page(after_key=request.after_key, limit=request.limit)
-        for swept in page.rows:
-            if swept.dead is not None:
-                await self._end(swept.row, swept.dead)
-            if swept.row.state.terminal:
-                await self._wake(swept.row)
+        page = await self._sweep.page(after_key=request.after_key, limit=request.limit, told=self._tell)
         return Page(swept=contracts.Swept(**page.counts), next_after=page.next_after)
+
+    async def _tell(self, swept: SweptRow) -> None:
+        if swept.dead is not None:
+            await self._end(swept.row, swept.dead)
+        if swept.row.state.terminal:
+            await self._wake(swept.row)
 
     async def _end(self, row: EffectRow, dead: Attempt) -> None:
         """Fail a dead attempt's activity, so that Temporal hands it to a living worker without waiting for heartbeats.
