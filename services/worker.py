@@ -29,8 +29,9 @@ from activities.reconciliation import ReconciliationActivities
 from services.background import again_and_again
 from services.database import check_durable, check_schema, open_engine
 from services.effects.provider import Provider
-from services.journal.store import Journal
+from services.journal.operator import OperatorJournal
 from services.process_identity import ProcessIdentity, identity, provably_dead
+from services.reconciliation.closures import Closures
 from services.reconciliation.neighbours import Neighbours
 from services.reconciliation.sweep import Sweep
 from services.sealing import keep_sealing
@@ -63,7 +64,7 @@ PASSED_THROUGH = (
 class Parts:
     """What a worker is made of."""
 
-    journal: Journal
+    journal: OperatorJournal
     provider: Provider
     origin: str
 
@@ -106,6 +107,7 @@ def build(
         send_deadline=timedelta(seconds=SEND_DEADLINE_SECONDS),
         provably_dead=_worker_is_dead,
     )
+    reconciliation = ReconciliationActivities(sweep, Closures(parts.journal, client), client)
     return Worker(
         client,
         task_queue=queue or task_queue(parts.origin),
@@ -117,7 +119,8 @@ def build(
             inventory.release,
             EffectActivities(parts.journal, parts.provider, parts.origin).settle,
             JournalActivities(parts.journal, parts.origin).record_decision,
-            ReconciliationActivities(sweep, client).sweep_page,
+            reconciliation.sweep_page,
+            reconciliation.follow_page,
             *activities,
         ],
         workflow_runner=sandbox(),
@@ -187,7 +190,7 @@ async def run(
         await asyncio.to_thread(check_schema, "journal", engine)
         await check_search_attributes(client)
         name = f"worker {os.getpid()}@{socket.gethostname()}"
-        journal = Journal(
+        journal = OperatorJournal(
             engine,
             recorded_by=name,
             send_window=timedelta(seconds=settings.send_window_seconds),

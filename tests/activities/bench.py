@@ -20,7 +20,7 @@ from services.database import migrate, open_engine
 from services.effects.provider import Provider
 from services.effects.records import Answer, Attempt, EffectRow, Intent, Mark, Seen, Source
 from services.effects.states import EffectState
-from services.journal.store import Journal
+from services.journal.operator import OperatorJournal
 from tests.services.effects.halves import make_intent
 from tests.services.inventory.conftest import NOW, Caller, Clock, Service, connect, running
 
@@ -116,7 +116,7 @@ async def none_heard(keys: Sequence[str], _exchange: Many) -> Mapping[str, Answe
 class Bench:
     """One journal, one tenant with 10 FILTER-A, one clock for all of them."""
 
-    journal: Journal
+    journal: OperatorJournal
     engine: sa.Engine
     clock: Clock
     caller: Caller
@@ -202,7 +202,7 @@ async def bench_of(service: Service, template: Path, folder: Path) -> AsyncItera
         assert caller.deliver().status_code == 201
         try:
             yield Bench(
-                journal=Journal(engine, recorded_by="bench", clock=service.clock),
+                journal=OperatorJournal(engine, recorded_by="bench", clock=service.clock),
                 engine=engine,
                 clock=service.clock,
                 caller=caller,
