@@ -12,12 +12,11 @@ from services.cli import effects_change
 from services.cli.opening import check_effect, find_key, open_journal, open_journal_engine
 from services.cli.output import ExitCode, Group, Output, finish, pass_output
 from services.cli.words import age, document, entry_words, moment, without_reference
-from services.effects.commands import RulingKind
 from services.effects.records import Answer, EffectRow, Receipt, Seen
 from services.effects.states import TERMINAL, EffectState
 from services.journal.operator import OperatorJournal
 from services.journal.rows import Entry, text
-from services.reconciliation.checker import compare, last_rulings
+from services.reconciliation.checker import RULINGS, UP_TO_A_PERSON, compare
 from services.settings import InventoryClientSettings, JournalSettings
 
 LIMIT = 100
@@ -158,10 +157,16 @@ def show(output: Output, effect: str) -> None:
         if answer.receipt is not None:
             row = journal.effect(key)  # it may have been settled, or begun, between the two
         entries = journal.entries(key)
-    verdict, exit_code = _judge(key, row, answer, settings.inventory_url, last_rulings(entries).get(key))
+    verdict, exit_code = _judge(key, row, answer, settings.inventory_url, _ruling(entries))
     halves = _Halves(key=key, row=row, entries=entries, answer=answer, verdict=verdict, exit_code=exit_code)
     output.result(_document(halves), people=lambda: _side_by_side(output, halves))
     finish(exit_code)
+
+
+def _ruling(entries: tuple[Entry, ...]) -> str:
+    """What a person has said of a disagreement between the halves, in a sentence; empty where nobody has."""
+    said = [entry.body for entry in entries if entry.kind == "resolution" and entry.body.get("ruling") in RULINGS]
+    return f"{said[-1]['by']} has dealt with it: {said[-1]['ruling'].replace('-', ' ')}." if said else ""
 
 
 async def _look_up(settings: InventoryClientSettings, key: str) -> Answer:
@@ -179,7 +184,7 @@ async def _look_up(settings: InventoryClientSettings, key: str) -> Answer:
         await client.close()
 
 
-def _judge(key: str, row: EffectRow | None, answer: Answer, url: str, ruled: RulingKind | None) -> tuple[str, ExitCode]:
+def _judge(key: str, row: EffectRow | None, answer: Answer, url: str, ruled: str) -> tuple[str, ExitCode]:
     if answer.seen is Seen.CREDENTIALS_REFUSED:
         said = f"The inventory at {url} refused the token ({answer.reason}): only the journal's half is shown. "
         return f"{said}Check COUNTERFOIL_INVENTORY_TOKEN.", ExitCode.UNREACHABLE
@@ -191,20 +196,18 @@ def _judge(key: str, row: EffectRow | None, answer: Answer, url: str, ruled: Rul
     if row is None:
         if answer.receipt is None:
             return f"Nobody knows {key}: the journal has no effect and the inventory no receipt of it.", ExitCode.FOUND
-        if ruled is RulingKind.WRITTEN_OFF:
-            return "The inventory has a receipt without an effect here; it has been written off.", ExitCode.DONE
+        if ruled:
+            return f"The inventory has a receipt, and the journal no effect. {ruled}", ExitCode.DONE
         return "The inventory has a receipt, and the journal no effect: counterfoil audit says more.", ExitCode.FOUND
-    findings = compare(row, answer.receipt, ruled=ruled)
-    if not findings and row.asserted:
-        return "A person said how it ended: the inventory has answered, and no receipt of it.", ExitCode.DONE
-    if not findings and ruled is not None and not row.alarmed:
-        return f"A person has dealt with what was reported late: {ruled.replace('-', ' ')}.", ExitCode.DONE
+    findings = compare(row, answer.receipt)
     if not findings:
         return "Both halves agree.", ExitCode.DONE
     said = " ".join(
         f"{finding.rule}: the journal says {finding.journal}; the inventory says {finding.provider}."
         for finding in findings
     )
+    if ruled and all(finding.rule in UP_TO_A_PERSON for finding in findings):
+        return f"{said} {ruled}", ExitCode.DONE
     return f"{said} {findings[0].what_to_do}.", ExitCode.FOUND
 
 

@@ -2,9 +2,6 @@
 
 check(snapshot, provider, origin=...) -> Report      everything
 compare(row, receipt) -> findings                    one effect whose halves are both at hand
-
-What a person has dealt with is no finding any more: an orphan that was written off, a late report that was believed or
-written off, an end that was asserted because the receipt under the key is another payload's.
 """
 
 import json
@@ -21,7 +18,6 @@ from services.effects.settle import mismatch
 from services.effects.states import EffectState
 from services.journal import rows
 from services.journal.fold import OutOfOrder, Snapshot, Unfoldable, WrittenEntry, differences, fold
-from services.journal.rows import Entry
 from services.reconciliation.findings import Finding, Report, Rule
 from services.reconciliation.ledger import JOURNAL_HAS_NO_PART, check_ledger
 from services.reconciliation.provider_half import ProviderHalf, Remains
@@ -29,7 +25,18 @@ from services.reconciliation.provider_half import ProviderHalf, Remains
 NO_RECEIPT = "no receipt"
 NO_ROW = "no such effect"
 _DELIVERY = "inventory.deliver"
-_KNOWN_TO_STAND = frozenset({RulingKind.BELIEVED, RulingKind.WRITTEN_OFF})
+RULINGS = LATE_RULINGS | {RulingKind.ASSERTED}
+# Disagreements between the halves: a person may have said which one is right, or that nothing will come back.
+UP_TO_A_PERSON = frozenset(
+    {
+        Rule.LOST,
+        Rule.ORPHAN,
+        Rule.RECEIPT_MISSING,
+        Rule.STATES_DISAGREE,
+        Rule.RECEIPT_DIFFERS,
+        Rule.PAYLOAD,
+    }
+)
 
 
 def check(snapshot: Snapshot, provider: ProviderHalf, *, origin: str | None = None) -> Report:
@@ -42,53 +49,39 @@ def check(snapshot: Snapshot, provider: ProviderHalf, *, origin: str | None = No
     """
     journal, findings = _read(snapshot)
     findings += _journal(snapshot)
-    ruled = last_rulings(snapshot.entries)
     receipts = {receipt.key: receipt for receipt in provider.receipts}
     for row in journal.values():
-        findings += compare(row, receipts.get(row.key) or provider.dropped.get(row.key), ruled=ruled.get(row.key))
+        findings += compare(row, receipts.get(row.key) or provider.dropped.get(row.key))
     findings += _standing_twice(journal.values(), _expired(provider))
     origins = {row.origin for row in journal.values()}
     if origin is not None:
         origins.add(origin)
     seen = _seen_before(provider, journal)
-    written_off = {key for key, ruling in ruled.items() if ruling is RulingKind.WRITTEN_OFF}
-    strangers = _without_row(provider, seen, journal, origins)
-    findings += [finding for finding in strangers if finding.key not in written_off]
+    findings += _without_row(provider, seen, journal, origins)
     findings += check_ledger(provider, seen)
+    ruled = _ruled(snapshot, journal)
     first: dict[tuple[Rule, str], Finding] = {}
+    resolved: set[str] = set()
     for finding in findings:
-        first.setdefault((finding.rule, finding.key), _with_words(finding, journal.get(finding.key)))
+        if finding.key in ruled and finding.rule in UP_TO_A_PERSON:
+            resolved.add(finding.key)
+        else:
+            first.setdefault((finding.rule, finding.key), _with_words(finding, journal.get(finding.key)))
     return Report(
         effects=len(snapshot.effects),
         receipts=len(provider.receipts),
         expired=len(provider.dropped),
+        resolved=len(resolved),
         findings=tuple(first.values()),
     )
 
 
-def last_rulings(entries: Iterable[WrittenEntry | Entry]) -> dict[str, RulingKind]:
-    """By key, what was last said of its late report, or of it as an orphan; what cannot be read says nothing."""
-    ruled: dict[str, RulingKind] = {}
-    for entry in entries:
-        if entry.kind != "resolution":
-            continue
-        try:
-            body = json.loads(entry.body) if isinstance(entry.body, str) else entry.body
-            ruling = RulingKind(body["ruling"])
-        except (KeyError, TypeError, ValueError, RecursionError):
-            continue
-        if ruling in LATE_RULINGS:
-            ruled[entry.key] = ruling
-    return ruled
-
-
-def compare(row: EffectRow, receipt: Receipt | Remains | None, *, ruled: RulingKind | None = None) -> list[Finding]:
+def compare(row: EffectRow, receipt: Receipt | Remains | None) -> list[Finding]:
     """What is wrong between the two halves of one effect.
 
     Args:
         row: the journal's half.
         receipt: the provider's, or what retention has left of it, or None when it has none.
-        ruled: what a person has said of its late report.
     """
     findings: list[Finding] = []
 
@@ -96,8 +89,6 @@ def compare(row: EffectRow, receipt: Receipt | Remains | None, *, ruled: RulingK
         findings.append(Finding(rule=rule, key=row.key, journal=journal or stands(row), provider=provider))
 
     theirs = NO_RECEIPT if receipt is None else says(receipt)
-    if row.asserted and isinstance(receipt, Receipt) and mismatch(row, receipt):
-        return findings
     if row.alarmed:
         found(Rule.LATE, theirs, f"{stands(row)}, and a late observation contradicts it")
     if not row.state.terminal:
@@ -105,8 +96,7 @@ def compare(row: EffectRow, receipt: Receipt | Remains | None, *, ruled: RulingK
     elif receipt is None:
         found(Rule.LOST if row.state is EffectState.COMMITTED else Rule.RECEIPT_MISSING, theirs)
     elif EffectState.COMMITTED in {row.state, receipt.outcome} and row.state is not receipt.outcome:
-        if ruled not in _KNOWN_TO_STAND or row.state is EffectState.COMMITTED:
-            found(Rule.LOST, theirs)
+        found(Rule.LOST, theirs)
     elif row.state is not receipt.outcome:
         found(Rule.STATES_DISAGREE, theirs)
     elif row.receipt is not None and not _same(row.receipt, receipt):
@@ -198,6 +188,20 @@ def _journal(snapshot: Snapshot) -> Iterator[Finding]:
             other = differences(row, folded)
             if other:
                 yield _of_journal(Rule.FOLD, key, other)
+
+
+def _ruled(snapshot: Snapshot, journal: Mapping[str, EffectRow]) -> set[str]:
+    """The keys of which a person has said what holds, and nothing has contradicted that since."""
+    ruled = set()
+    for entry in snapshot.entries:
+        if entry.kind != "resolution":
+            continue
+        try:
+            if json.loads(entry.body).get("ruling") in RULINGS:
+                ruled.add(entry.key)
+        except (ValueError, AttributeError, RecursionError):
+            continue  # the fold says so
+    return {key for key in ruled if key not in journal or not journal[key].alarmed}
 
 
 def _expired(provider: ProviderHalf) -> set[str]:

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.temporal
 
 NAME = "reserve-filter"
 ONE = Asked(names=[NAME])
-WORD = {"effect": NAME, "by": "ada", "reason": "the incident is over"}
+WORD: dict[str, Any] = {"effect": NAME, "by": "ada", "reason": "the incident is over"}
 
 
 async def _later(intent: Intent) -> Any:
