@@ -8,6 +8,7 @@ _STORE: Final = "services/journal/store.py"
 _SETTLE: Final = "services/effects/settle.py"
 _BOOKS: Final = "services/inventory/books.py"
 _FORGOTTEN_TESTS: Final = "tests/services/reconciliation/test_forgotten.py"
+_OLD_TESTS: Final = "tests/services/journal/test_old_effects.py"
 _RECOVERY: Final = "services/reconciliation/recovery.py"
 _EFFECTS: Final = "activities/effects.py"
 _STORE_TESTS: Final = "tests/services/journal/test_store.py"
@@ -151,6 +152,57 @@ MUTANTS: Final = (
             f"{_FORGOTTEN_TESTS}::test_a_void_that_is_answered_so_is_in_doubt",
         ),
         paired="a provider past its retention",
+    ),
+    Mutant(
+        name="an-absence-after-the-retention-is-believed",
+        rule="G10",
+        file=_SETTLE,
+        before="case Seen.ABSENT if forgotten(row.decided_at, answer.observed_at, retention=retention, margin=margin):",
+        after="case Seen.ABSENT if False:",
+        tests=(
+            f"{_SETTLE_TESTS}::test_what_is_older_than_the_retention_is_neither_sent_nor_voided",
+            f"{_OLD_TESTS}::test_an_absence_after_the_journals_retention_leaves_it_in_doubt",
+        ),
+        paired="a provider that forgets its keys; ours keeps them, and the void meets 410",
+    ),
+    Mutant(
+        name="a-retention-that-the-journal-is-not-told",
+        rule="G10",
+        file=_STORE,
+        before="settlement = settle(row, after, answer, margin=self._margin, retention=self._retention)",
+        after="settlement = settle(row, after, answer, margin=self._margin)",
+        tests=(f"{_OLD_TESTS}::test_an_absence_after_the_journals_retention_leaves_it_in_doubt",),
+        paired="a provider that forgets its keys",
+    ),
+    Mutant(
+        name="a-retention-that-the-worker-does-not-read",
+        rule="G10",
+        file="services/settings.py",
+        before="retention=None if retention is None else timedelta(seconds=retention),",
+        after="retention=None,",
+        tests=(
+            "tests/services/test_settings.py::test_a_recovery_horizon_of_ones_own_counts_instead",
+            "tests/faults/test_old_effects.py::test_a_worker_that_comes_back_after_three_days_leaves_it_to_a_person",
+        ),
+        paired="a worker that comes back after the retention, over an effect that was given up",
+    ),
+    Mutant(
+        name="a-mark-after-the-retention",
+        rule="G10",
+        file=_STORE,
+        before="if forgotten(row.decided_at, tx.now, retention=self._retention, margin=self._margin):",
+        after="if False:",
+        tests=(f"{_OLD_TESTS}::test_nothing_is_marked_that_is_older_than_the_providers_retention",),
+        paired="a provider that forgets within the send window; start-up refuses it, so the mark is asked for directly",
+    ),
+    Mutant(
+        name="a-provider-that-forgets-too-soon-is-taken",
+        rule="G10",
+        file="services/settings.py",
+        before="if value < horizon:",
+        after="if False:",
+        tests=("tests/services/test_settings.py::test_a_retention_shorter_than_the_recovery_horizon_is_refused",),
+        paired="receipts kept for minutes, and a workflow that resumes after days",
     ),
     Mutant(
         name="nobody-closes-what-is-overdue",
