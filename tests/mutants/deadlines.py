@@ -37,6 +37,19 @@ MUTANTS: Final = (
         paired="an earlier history that comes back; the header is read on the wire",
     ),
     Mutant(
+        name="the-window-runs-from-before-the-approval",
+        rule="G17",
+        file="workflows/effects.py",
+        before="decided_at=workflow.now(),",
+        after="decided_at=workflow.info().start_time,",
+        tests=(
+            "tests/workflows/test_incident.py::test_nothing_is_performed_before_a_person_has_approved",
+            "tests/faults/test_reset_and_replay.py::"
+            "test_an_approval_that_takes_longer_than_the_send_window_is_followed_by_a_send",
+        ),
+        paired="an approval that takes longer than the send window",
+    ),
+    Mutant(
         name="a-later-history-extends-the-window",
         rule="G17",
         file=_STORE,
