@@ -30,10 +30,10 @@ class Books:
     effects: Mapping[str, tuple[str, int]]
 
 
-async def read_books(http: httpx.AsyncClient, journal: Journal, proxy: FaultProxy) -> Books:
-    """Read both halves; they must agree on every key."""
+async def read_books(http: httpx.AsyncClient, journal: Journal, proxy: FaultProxy, stock_in: int = STOCK) -> Books:
+    """Read both halves; they must agree on every key, and the stock with all that was ever brought in."""
     stock = (await http.get(f"/v1/stock/{SKU}")).raise_for_status().json()
-    assert stock["received"] == stock["available"] + stock["held"] + stock["consumed"] == STOCK
+    assert stock["received"] == stock["available"] + stock["held"] + stock["consumed"] == stock_in
     movements = (await http.get(f"/v1/ledger/{SKU}")).raise_for_status().json()["movements"]
     feed = (await http.get("/v1/receipts", params={"limit": 1000})).raise_for_status().json()["receipts"]
     receipts = [receipt for receipt in feed if receipt["kind"] != "inventory.deliver"]

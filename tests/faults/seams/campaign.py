@@ -1,0 +1,222 @@
+"""A campaign: one command, struck at each of its seams in turn, each time about an effect of its own.
+
+The plan is what a clean run has reached. A child that is to be struck at its n-th seam must have reached just the first
+n of the plan, and must have ended by the signal: whatever was planned and was not hit fails the campaign.
+"""
+
+import asyncio
+import signal
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from activities.inventory_client import InventoryClient
+from services.effects.records import Answer, Mark, Seen
+from services.reconciliation.audit import audit
+from tests.faults.books import SKU, WANTED
+from tests.faults.harness import Case, within
+from tests.faults.seams.children import Children, Life
+from tests.faults.seams.commands import Place
+from tests.faults.seams.watching import Strike
+from tests.services.drill.intents import intent
+
+# Two cores; and what each of them waits for is mostly a disk.
+_AT_ONCE = 4
+SCOPE = "INC-seams"
+
+
+@dataclass(kw_only=True)
+class Stage:
+    """A deployment whose actors are children."""
+
+    case: Case
+    children: Children
+    provider: InventoryClient
+    place: Place
+    _dead: dict[str, str | int] = field(default_factory=dict)
+
+    @classmethod
+    @asynccontextmanager
+    async def of(cls, case: Case, children: Children) -> AsyncIterator["Stage"]:
+        """The stage of a case."""
+        provider = InventoryClient(case.proxy.url, case.token)
+        place = Place(
+            origin=case.origin,
+            journal_url=case.journal_url,
+            inventory_url=case.proxy.url,
+            token=case.token,
+            temporal_address=case.temporal_address,
+        )
+        try:
+            yield cls(case=case, children=children, provider=provider, place=place)
+        finally:
+            await provider.close()
+
+    def key(self, name: str) -> str:
+        """The key of an effect's first generation."""
+        return intent(self.case.origin, SCOPE, name).key
+
+    async def start(self, command: str, strike: Strike | None = None, /, **arguments: Any) -> Life:
+        """A child of this stage."""
+        return await self.children.start(command, self.place, strike=strike, **arguments)
+
+    async def does(self, command: str, /, **arguments: Any) -> Any:
+        """What a child has answered that comes to its end."""
+        return await (await self.start(command, **arguments)).finished()
+
+    async def nothing(self, _name: str) -> None:
+        """An effect of which nobody has heard yet."""
+
+    async def marked(self, name: str) -> None:
+        """An attempt has been marked, its worker is dead, and nothing has arrived."""
+        if not self._dead:
+            life = await (await self.start("attempt", Strike(label="request POST"), scope=SCOPE, name=name)).end()
+            assert life.code == -signal.SIGKILL
+            self._dead = self.case.journal.attempts(self.key(name))[0].worker
+            return
+        mark = Mark(attempt_id=f"attempt of {name}", task_token="", worker=self._dead)
+        await asyncio.to_thread(self.case.journal.begin, intent(self.case.origin, SCOPE, name), mark)
+
+    async def unheard(self, name: str) -> None:
+        """An attempt's effect has been committed, and its worker is dead."""
+        await self.marked(name)
+        answer = await self.late_packet(name)
+        assert answer.receipt is not None
+        assert answer.receipt.outcome == "committed"
+
+    async def late_packet(self, name: str) -> Answer:
+        """The first attempt's own request arrives; what it is answered, which nobody journals."""
+        row = self.case.journal.effect(self.key(name))
+        assert row is not None
+        return await self.provider.send(row, self.case.journal.attempts(row.key)[0])
+
+    async def ends(self, names: Iterable[str], *, committed: int, voided: int = 0, posts: int) -> None:
+        """Both halves are one, each effect has one end, the stock is right, and no late packet changes that.
+
+        Args:
+            names: of every effect that there must be.
+            committed: how many of them took units.
+            voided: how many are closed.
+            posts: how many sends there were.
+        """
+        before = await self.case.books()
+        assert before.effects.keys() == set(names)
+        assert Counter(state for state, _ in before.effects.values()) == +Counter(committed=committed, voided=voided)
+        assert Counter(before.receipts) == +Counter(committed=committed, voided=voided)
+        assert before.movements == ("reserve",) * committed
+        assert (before.available, before.posts) == (self.case.stock - WANTED * committed, posts)
+        await self.is_clean()
+        for name, (state, attempts) in before.effects.items():
+            if attempts:
+                answer = await self.late_packet(name)
+                assert answer.seen is Seen.RECEIPT
+                assert answer.receipt is not None
+                assert answer.receipt.outcome == state
+        stock = (await self.case.http.get(f"/v1/stock/{SKU}")).json()
+        assert stock["available"] == before.available
+        await self.is_clean()
+
+    async def is_clean(self) -> None:
+        """The audit finds nothing."""
+        report = await audit(
+            self.case.journal, str(self.case.http.base_url), self.case.token, origin=self.case.origin
+        )
+        assert report.findings == ()
+
+
+@dataclass(kw_only=True)
+class Struck:
+    """One life that was struck."""
+
+    number: int
+    name: str
+    seam: str
+    life: Life
+
+
+@dataclass(kw_only=True)
+class Campaign:
+    """One command against each of its seams.
+
+    Attributes:
+        begin: makes the effect as the command finds it.
+        about_all: the command is not about one effect: one life at a time.
+    """
+
+    stage: Stage
+    command: str
+    begin: Callable[[str], Awaitable[None]]
+    arguments: dict[str, Any] = field(default_factory=dict)
+    about_all: bool = False
+    plan: list[str] = field(default_factory=list)
+
+    def name(self, number: int) -> str:
+        """The effect of one life; 0 is that of the clean run."""
+        return f"{self.command}-{number}"
+
+    async def clean_run(self) -> Any:
+        """Let the command come to its end: what it passes is the plan. What it answered."""
+        await self.begin(self.name(0))
+        life = await self._start(0, None)
+        answer = await life.finished()
+        self.plan = life.seams
+        return answer
+
+    async def again(self, struck: Struck) -> Any:
+        """The same command once more, by a child that nothing befalls; what it answered."""
+        return await (await self._start(struck.number, None)).finished()
+
+    async def strike(self, number: int, how: signal.Signals = signal.SIGKILL) -> Struck:
+        """Strike a life at one seam. A killed one has ended, a stopped one stands there."""
+        name = self.name(number)
+        await self.begin(name)
+        life = await self._start(number, Strike(number=number, signal=how))
+        if how is signal.SIGKILL:
+            await life.end()
+            assert life.code == -how, f"seam {number}, {self.plan[number - 1]}, was planned and not hit"
+        else:
+            await life.until_seam(number)
+        assert life.seams == self.plan[:number]
+        return Struck(number=number, name=name, seam=self.plan[number - 1], life=life)
+
+    async def at_each(
+        self, numbers: Iterable[int], then: Callable[[Struck], Awaitable[None]], how: signal.Signals = signal.SIGKILL
+    ) -> list[Struck]:
+        """Strike a life at each of these seams, and do what follows."""
+        at_once = asyncio.Semaphore(1 if self.about_all else _AT_ONCE)
+
+        async def one(number: int) -> Struck:
+            async with at_once:
+                struck = await self.strike(number, how)
+                await then(struck)
+                return struck
+
+        planned = list(numbers)
+        assert planned
+        struck = await within(asyncio.gather(*(one(number) for number in planned)), 600)
+        assert [one.number for one in struck] == planned
+        return list(struck)
+
+    @property
+    def numbers(self) -> range:
+        """Every seam of the plan."""
+        return range(1, len(self.plan) + 1)
+
+    async def _start(self, number: int, strike: Strike | None) -> Life:
+        about = {} if self.about_all else {"scope": SCOPE, "name": self.name(number)}
+        return await self.stage.start(self.command, strike, **about, **self.arguments)
+
+
+def outside_of_writing(plan: list[str]) -> list[int]:
+    """The seams at which no write transaction is open: a process that sleeps there keeps nobody out."""
+    inside, found = False, []
+    for number, seam in enumerate(plan, start=1):
+        if seam == "after_commit":
+            inside = False
+        if not inside:
+            found.append(number)
+        if seam in {"exec BEGIN IMMEDIATE", "exec SET LOCAL"}:
+            inside = True
+    return found
