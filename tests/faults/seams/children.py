@@ -13,6 +13,7 @@ One connection to a child. In: one JSON line, what it shall do. Out: JSON lines,
 
 import asyncio
 import ctypes
+import gc
 import json
 import os
 import signal
@@ -26,6 +27,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+from services.certificates import trusted
 from services.drill.processes import Processes, wait_until
 from tests.faults.seams.commands import COMMANDS, Place, told
 from tests.faults.seams.watching import Seams, Strike
@@ -180,6 +182,8 @@ def _die_with(parent: int) -> None:
 
 def _serve(path: str) -> None:
     # A child would bring a loop, a pool of threads or a connection of this process with it: there is none of them.
+    trusted(None)  # read here, it is read for all
+    gc.freeze()  # else each child's first collection copies every page
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that fork and tell
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(f"{path}.new")

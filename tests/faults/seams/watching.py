@@ -26,6 +26,8 @@ import sqlalchemy as sa
 from sqlalchemy.engine.default import DefaultDialect
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
+from services.certificates import trusted
+
 _TABLE = re.compile(r"\b(?:INTO|UPDATE|FROM)\s+(\w+)")
 _OF_HTTP = {
     "http11.send_request_headers.started": "connected",
@@ -100,7 +102,7 @@ class SeamTransport(httpx.AsyncBaseTransport):
 
     def __init__(self, seams: Seams) -> None:
         self._seams = seams
-        self._inner = httpx.AsyncHTTPTransport()
+        self._inner = httpx.AsyncHTTPTransport(verify=trusted(None))
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Hand a request on."""
