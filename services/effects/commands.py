@@ -1,0 +1,95 @@
+"""What a person may command about one effect, and how it is written down: the same command is the same entry.
+
+A command is a function of its name, key, who, why and arguments. Repeated, it is the same command and gets the same
+answer; with another word it is another one.
+"""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from services.effects.errors import InvalidCommand
+from services.effects.keys import PROVIDER_KEY, canonical
+
+# Who, and everything else that a person says.
+NAME_LIMIT = 128
+TEXT_LIMIT = 4000
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
+
+
+class CommandName(StrEnum):
+    """The commands about one effect."""
+
+    GIVE_UP = "give-up"  # nothing more is sent; the key is closed
+    RESOLVE = "resolve"  # say how it ended, with evidence
+    REDO = "redo"  # the next generation
+    REPLAY = "replay"  # the same generation again: the original outcome, or the same bytes
+    RELEASE = "release"  # give a reservation back, as an effect of its own
+    ACCEPT = "accept"  # it stands, and somebody knows of it
+    ADOPT = "adopt"  # a receipt without an intent gets its row
+    WRITE_OFF = "write-off"  # nothing will be given back
+
+
+class RulingKind(StrEnum):
+    """What a command's entry itself did to the row; the others only ask, and the provider's answer moves the row."""
+
+    ASSERTED = "asserted"  # the end, without a receipt
+    ACCEPTED = "accepted"  # it leaves the list of what ended workflows left standing
+    BELIEVED = "believed"  # the late report is true: the effect stands, whatever the row says
+    DISMISSED = "dismissed"  # the late report is wrong
+    WRITTEN_OFF = "written-off"  # what the late report, or the orphan, took will not come back
+
+
+# Those that deal with a late observation.
+LATE_RULINGS = frozenset({RulingKind.BELIEVED, RulingKind.DISMISSED, RulingKind.WRITTEN_OFF})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """One command, checked.
+
+    Attributes:
+        by: who; recorded as claimed.
+        reason: why, in a person's words.
+        arguments: what else was said, by name; empty ones are left out.
+
+    Raises:
+        InvalidCommand: who or why is missing, or something cannot be written down.
+    """
+
+    name: CommandName
+    key: str
+    by: str
+    reason: str
+    arguments: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not PROVIDER_KEY.fullmatch(self.key):
+            raise InvalidCommand(f"{self.key!r:.140} is no key. Nothing was changed.")
+        said = {"who (--by)": self.by, "why (--reason)": self.reason, **self.arguments}
+        for what, text in said.items():
+            limit = NAME_LIMIT if text is self.by else TEXT_LIMIT
+            if not text.strip() or len(text) > limit or _UNPRINTABLE.search(text):
+                raise InvalidCommand(
+                    f"`{self.name}` needs {what}: 1 to {limit} printable characters. Nothing was changed."
+                )
+
+    @property
+    def id(self) -> str:
+        """SHA-256, hex, of the canonical JSON `[name, key, by, reason, arguments]`."""
+        said = [self.name.value, self.key, self.by, self.reason, dict(self.arguments)]
+        return hashlib.sha256(canonical(said)).hexdigest()
+
+    def body(self, **more: Any) -> dict[str, Any]:
+        """The body of its `resolution` entry."""
+        return {
+            "command": self.name.value,
+            "command_id": self.id,
+            "by": self.by,
+            "reason": self.reason,
+            **self.arguments,
+            **more,
+        }
