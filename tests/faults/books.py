@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import httpx
 
 from services.drill.proxy import FaultProxy
+from services.effects.records import EffectRow
 from services.journal.store import Journal
 
 SKU, STOCK, WANTED, NAME = "FILTER-A", 10, 2, "reserve-filter"
@@ -20,7 +21,7 @@ class Books:
         receipts: the outcome of every receipt but the delivery's, in the order of their commits.
         movements: the kind of every movement of FILTER-A but the delivery, in order.
         posts: sends that the proxy saw.
-        effects: by name: the journal's state and how many attempts it has on record.
+        effects: by name, later generations as "NAME g2": the journal's state and how many attempts it has on record.
     """
 
     available: int
@@ -49,8 +50,12 @@ async def read_books(http: httpx.AsyncClient, journal: Journal, proxy: FaultProx
         receipts=tuple(receipt["outcome"] for receipt in receipts),
         movements=tuple(movement["kind"] for movement in movements[1:]),
         posts=sum(count for (_, method), count in proxy.requests.items() if method == "POST"),
-        effects={row.name: (row.state.value, row.attempts) for row in rows},
+        effects={_called(row): (row.state.value, row.attempts) for row in rows},
     )
+
+
+def _called(row: EffectRow) -> str:
+    return row.name if row.generation == 1 else f"{row.name} g{row.generation}"
 
 
 def committed(*, posts: int = 1, attempts: int = 1) -> Books:

@@ -60,7 +60,7 @@ class Stage:
 
     async def start(self, command: str, strike: Strike | None = None, /, **arguments: Any) -> Life:
         """A child of this stage."""
-        return await self.children.start(command, self.place, strike=strike, **arguments)
+        return await self.children.start(command, self.place, strike, **arguments)
 
     async def does(self, command: str, /, **arguments: Any) -> Any:
         """What a child has answered that comes to its end."""
@@ -92,31 +92,57 @@ class Stage:
         assert row is not None
         return await self.provider.send(row, self.case.journal.attempts(row.key)[0])
 
-    async def ends(self, names: Iterable[str], *, committed: int, voided: int = 0, posts: int) -> None:
+    async def settled(self, name: str) -> None:
+        """An attempt's effect has been committed, and it is known."""
+        await self.unheard(name)
+        await self._observe(name, await self.provider.look_up(self.key(name)))
+
+    async def voided(self, name: str) -> None:
+        """Nothing had arrived, and the key is closed."""
+        await self.marked(name)
+        await self._observe(name, await self.provider.void(self.key(name)))
+
+    async def orphan(self, name: str) -> None:
+        """The provider has a receipt, and the journal has never heard of the effect."""
+        wanted = intent(self.case.origin, SCOPE, name)
+        headers = {"Idempotency-Key": wanted.key, "Effect-Not-After": "2099-01-01T00:00:00Z"}
+        answer = await self.case.http.post("/v1/reservations", content=wanted.request, headers=headers)
+        answer.raise_for_status()
+
+    async def _observe(self, name: str, answer: Answer) -> None:
+        await asyncio.to_thread(self.case.journal.observe, self.key(name), answer)
+
+    async def ends(self, names: Iterable[str], *, states: Counter[str], movements: Counter[str], posts: int) -> None:
         """Both halves are one, each effect has one end, the stock is right, and no late packet changes that.
 
         Args:
             names: of every effect that there must be.
-            committed: how many of them took units.
-            voided: how many are closed.
+            states: how many of them ended how.
+            movements: of the stock, by their kind.
             posts: how many sends there were.
         """
         before = await self.case.books()
         assert before.effects.keys() == set(names)
-        assert Counter(state for state, _ in before.effects.values()) == +Counter(committed=committed, voided=voided)
-        assert Counter(before.receipts) == +Counter(committed=committed, voided=voided)
-        assert before.movements == ("reserve",) * committed
-        assert (before.available, before.posts) == (self.case.stock - WANTED * committed, posts)
+        assert Counter(state for state, _ in before.effects.values()) == states
+        assert Counter(before.receipts) == states
+        assert Counter(before.movements) == movements
+        taken = WANTED * (movements["reserve"] - movements["release"])
+        assert (before.available, before.posts) == (self.case.stock - taken, posts)
         await self.is_clean()
-        for name, (state, attempts) in before.effects.items():
-            if attempts:
-                answer = await self.late_packet(name)
-                assert answer.seen is Seen.RECEIPT
-                assert answer.receipt is not None
-                assert answer.receipt.outcome == state
+        for row in await asyncio.to_thread(self.case.journal.effects):
+            for attempt in await asyncio.to_thread(self.case.journal.attempts, row.key):
+                answer = await self.provider.send(row, attempt)
+                assert (answer.seen, answer.receipt) == (Seen.RECEIPT, row.receipt)
         stock = (await self.case.http.get(f"/v1/stock/{SKU}")).json()
         assert stock["available"] == before.available
         await self.is_clean()
+
+    async def sends(self) -> int:
+        """How many sends the proxy has seen; each attempt on record is one at most."""
+        rows = await asyncio.to_thread(self.case.journal.effects)
+        posts = sum(count for (_, method), count in self.case.proxy.requests.items() if method == "POST")
+        assert posts <= sum(row.attempts for row in rows)
+        return posts
 
     async def is_clean(self) -> None:
         """The audit finds nothing."""

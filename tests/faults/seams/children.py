@@ -116,7 +116,7 @@ class Children:
         self._path = path
         self._lives: set[asyncio.Task[None]] = set()
 
-    async def start(self, command: str, place: Place, *, strike: Strike | None = None, **arguments: Any) -> Life:
+    async def start(self, command: str, place: Place, strike: Strike | None = None, /, **arguments: Any) -> Life:
         """A child that does one command, and has been forked already.
 
         Args:
@@ -146,10 +146,6 @@ class Children:
         task.add_done_callback(self._lives.discard)
         await life._heard(lambda: life.pid, "been forked")
         return life
-
-    async def run(self, command: str, place: Place, *, strike: Strike | None = None, **arguments: Any) -> Life:
-        """A child that has ended."""
-        return await (await self.start(command, place, strike=strike, **arguments)).end()
 
 
 @asynccontextmanager

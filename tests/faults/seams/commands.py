@@ -8,7 +8,7 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, is_dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
@@ -20,18 +20,22 @@ from activities.effects import EffectActivities
 from activities.inventory_client import InventoryClient
 from services import worker
 from services.database import open_engine
-from services.effects.records import Intent
+from services.effect_desk import EffectDesk, ToSend
+from services.effects.records import Intent, decide
 from services.effects.settle import SEND_WINDOW
-from services.journal.store import Journal
+from services.effects.states import EffectState
+from services.journal.operator import OperatorJournal
 from services.process_identity import identity
 from services.reconciliation.sweep import Sweep
 from services.settings import WorkerSettings
 from services.temporal import connect
 from tests.faults.seams.watching import SeamInterceptor, Seams, SeamTransport
 from tests.services.drill.intents import intent
+from workflows.effect_command import command_workflow_id
 
 # Closer to nothing than to any clock's grain: what was decided is over at once, by the provider's clock too.
 NO_TIME_SECONDS: Final = 0.001
+OPERATOR, REASON = "mara", "the technician has the part"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +53,7 @@ class Place:
 class Parts:
     """What a command works with."""
 
-    journal: Journal
+    journal: OperatorJournal
     provider: InventoryClient
     origin: str
 
@@ -61,7 +65,7 @@ async def _parts(
     seams.watch_sql()
     engine = open_engine(place.journal_url)
     provider = InventoryClient(place.inventory_url, place.token, transport=SeamTransport(seams))
-    journal = Journal(engine, recorded_by=f"child {os.getpid()}", send_window=window, margin=margin)
+    journal = OperatorJournal(engine, recorded_by=f"child {os.getpid()}", send_window=window, margin=margin)
     try:
         yield Parts(journal=journal, provider=provider, origin=place.origin)
     finally:
@@ -112,6 +116,45 @@ async def _sweep(
         return page.counts
 
 
+async def _desk(
+    place: Place,
+    seams: Seams,
+    _say: Any,
+    *,
+    scope: str,
+    name: str,
+    command: str,
+    by: str = OPERATOR,
+    **arguments: Any,
+) -> Any:
+    """A person's command about an effect's first generation, and at once what has to be sent for it."""
+    async with _parts(place, seams) as parts:
+        desk = EffectDesk(parts.journal, parts.provider, origin=place.origin)
+        if "to" in arguments:
+            arguments["to"] = EffectState(arguments["to"])
+        key = _intent(place, scope, name).key
+        ruling = await getattr(desk, command)(key, by=by, reason=REASON, **arguments)
+        standing = None if ruling.send is None else await _send(parts, ruling.send)
+        return {"ruling": told(ruling), "sent": None if standing is None else told(standing)}
+
+
+async def _send(parts: Parts, send: ToSend) -> Any:
+    """What the workflow does that performs a command's effect."""
+    asked = decide(
+        send.effect,
+        origin=parts.origin,
+        scope=send.scope,
+        decided_at=datetime.now(UTC),
+        why=send.why,
+        workflow_id=command_workflow_id(send.key),
+        workflow_type="EffectCommand",
+        first_run_id="run-1",
+        generation=int(send.key.rpartition("-g")[2]),
+    )
+    assert asked.key == send.key
+    return await Attempts(parts.journal, parts.provider, asdict(identity())).run(asked, task_token="")
+
+
 async def _worker(place: Place, seams: Seams, say: Callable[[str], None]) -> None:
     """A worker, until it is ended from outside."""
     os.environ |= {
@@ -131,6 +174,7 @@ COMMANDS: Final[Mapping[str, Callable[..., Awaitable[Any]]]] = {
     "attempt": _attempt,
     "settle": _settle,
     "sweep": _sweep,
+    "desk": _desk,
     "worker": _worker,
 }
 
