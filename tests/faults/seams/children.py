@@ -14,6 +14,7 @@ One connection to a child. In: one JSON line, what it shall do. Out: JSON lines,
 import asyncio
 import ctypes
 import gc
+import importlib
 import json
 import os
 import signal
@@ -35,6 +36,8 @@ from tests.faults.servers import LIMIT_SECONDS, environment
 
 ROOT = Path(__file__).parents[3]
 _PR_SET_PDEATHSIG = 1
+# What a first request imports, and a first statement on either database: it would take most of a child's life.
+_NEEDED_SOON = ("anyio._backends._asyncio", "httpcore", "h11", "psycopg", "encodings.utf_16_be")
 
 
 @dataclass(slots=True)
@@ -178,6 +181,8 @@ def _die_with(parent: int) -> None:
 
 def _serve(path: str) -> None:
     # A child would bring a loop, a pool of threads or a connection of this process with it: there is none of them.
+    for name in _NEEDED_SOON:
+        importlib.import_module(name)
     trusted(None)  # read here, it is read for all
     gc.freeze()  # else each child's first collection copies every page
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that fork and tell
