@@ -9,6 +9,7 @@ from datetime import datetime
 
 from temporalio import activity
 
+from services.effects.commands import CommandName, Ruling
 from services.effects.records import Intent, Outcome
 from services.effects.states import EffectState
 
@@ -20,6 +21,14 @@ SEND_DEADLINE_SECONDS = 2.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Later:
+    """The highest generation of an effect that was decided, where that is not the one that was asked for."""
+
+    generation: int
+    decided_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
     """How an effect stands after an activity looked at it, as the journal's row says.
 
@@ -28,6 +37,8 @@ class Standing:
         waiting: why there is no outcome and what happens next, for people.
         send_again: the provider has no receipt: the same key may be sent again.
         mismatch: the key stands for another payload than the caller's; both are shown.
+        later: a redo was decided: that generation is the one to perform and to answer for.
+        alarmed: a late observation on it waits for a person.
     """
 
     key: str
@@ -36,6 +47,8 @@ class Standing:
     waiting: str = ""
     send_again: bool = False
     mismatch: str = ""
+    later: Later | None = None
+    alarmed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +157,26 @@ class EffectActivities(ABC):
     @abstractmethod
     async def settle(self, request: SettleRequest) -> Standing:
         """Own the row, look the receipt up, void where the rules say so."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandRequest:
+    """A person's command about one effect (`services.effects.commands`)."""
+
+    name: CommandName
+    key: str
+    by: str
+    reason: str
+    arguments: dict[str, str] = field(default_factory=dict)
+
+
+class CommandActivities(ABC):
+    """A person's commands, as a workflow's Updates give them."""
+
+    @activity.defn(name="effects.command")
+    @abstractmethod
+    async def command(self, request: CommandRequest) -> Ruling:
+        """Journal it, ask the provider, and answer what came of it."""
 
 
 class JournalActivities(ABC):

@@ -4,14 +4,15 @@ from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.service import RPCError, RPCStatusCode
 
-from services.effect_desk import ToSend
+from services.effects.commands import ToSend
 from services.effects.records import Outcome
 from services.temporal import task_queue
 from workflows import policies
-from workflows.effect_command import EffectCommand, EffectCommandInput, command_workflow_id
+from workflows.effect_command import EffectCommand
+from workflows.effects import command_workflow_id
 
 
-async def start_effect_command(client: Client, send: ToSend, *, origin: str) -> WorkflowHandle[EffectCommand, Outcome]:
+async def start_effect_command(client: Client, send: ToSend) -> WorkflowHandle[EffectCommand, Outcome]:
     """Start the workflow that performs a command's effect, or attach to the one that does.
 
     One that has ended is started again: it asks the journal first, and sends nothing that is settled.
@@ -21,9 +22,9 @@ async def start_effect_command(client: Client, send: ToSend, *, origin: str) -> 
     """
     return await client.start_workflow(
         EffectCommand.run,
-        EffectCommandInput(origin=origin, scope=send.scope, effect=send.effect, why=send.why),
+        send,
         id=command_workflow_id(send.key),
-        task_queue=task_queue(origin),
+        task_queue=task_queue(send.origin),
         task_timeout=policies.TASK_TIMEOUT,
         id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
         id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,

@@ -10,12 +10,11 @@
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
-from enum import StrEnum
 
 from services.effects import keys
-from services.effects.commands import Command, CommandName, RulingKind
+from services.effects.commands import Command, CommandName, Ruling, RulingKind, ToSend, What
 from services.effects.errors import FingerprintMismatch, InvalidCommand, InvalidEffect
 from services.effects.provider import Provider
 from services.effects.records import Answer, Effect, EffectRow, Intent, OutcomeState, Receipt, Seen
@@ -26,52 +25,6 @@ from services.reconciliation.recovery import recover
 
 # What a provider that has answered cannot say: retention took the receipt, or the key stands for another payload.
 _NO_WORD = frozenset({Seen.KEY_EXPIRED, Seen.KEY_REUSED})
-
-
-class What(StrEnum):
-    """How a command ended."""
-
-    DONE = "done"
-    REFUSED = "refused"  # nothing was changed, or it ended otherwise than asked: the sentence says which
-    UNCONFIRMED = "unconfirmed"  # the provider gave no usable answer: repeat the same command
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToSend:
-    """What a workflow has to perform for a command: an effect in its scope, in its highest generation."""
-
-    scope: str
-    effect: Effect
-    key: str
-    why: dict[str, str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ruling:
-    """The answer to a command.
-
-    Attributes:
-        state: of the effect now; None where the journal has none.
-        said: what happened and what comes next, in a sentence or two.
-        repeated: the same command was given before.
-        receipt_id: what settled it, if a receipt did.
-        workflow_id: whom to wake.
-        send: what a workflow has to perform now.
-        new_key: of the redo's generation, or of the release.
-        dry_run: nothing was changed; `said` is what would be.
-    """
-
-    key: str
-    command: CommandName
-    what: What
-    state: EffectState | None
-    said: str
-    repeated: bool = False
-    receipt_id: str | None = None
-    workflow_id: str | None = None
-    send: ToSend | None = None
-    new_key: str | None = None
-    dry_run: bool = False
 
 
 class EffectDesk:
@@ -272,6 +225,7 @@ class EffectDesk:
                 return _would(command, row, f"{reservation} is released under {release_key}")
             repeated = await self._record(command)
             send = ToSend(
+                origin=row.origin,
                 scope=row.scope,
                 effect=Effect(
                     name=name,
@@ -490,7 +444,7 @@ def _again(row: EffectRow, key: str, command: Command) -> ToSend:
     request = json.loads(row.request)
     request.pop("reference", None)  # the engine's: each generation has its own
     effect = Effect(name=row.name, kind=row.kind, request=request, path=row.path, summary=f"{row.kind} {row.name}")
-    return ToSend(scope=row.scope, effect=effect, key=key, why=_why(command))
+    return ToSend(origin=row.origin, scope=row.scope, effect=effect, key=key, why=_why(command))
 
 
 def _intent_of(

@@ -8,12 +8,11 @@ from temporalio.exceptions import ApplicationError
 
 from activities.contracts import DecisionRequest, JournalActivities, StandingDecision
 from services.effects.records import Outcome, OutcomeState
+from services.effects.redo import BACK_ALREADY
 from workflows import policies
 from workflows.effects import EffectCancelled, EffectWorkflow, release, reserve
 
 APPROVAL = "approval"
-# Why a release is refused whose units are back: somebody gave them back before us, or they were only held and time did.
-BACK_ALREADY = frozenset({"invalid-transition", "hold-expired"})
 NOT_ASKED = "This incident needs no approval: it was decided by rule."
 
 

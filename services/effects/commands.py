@@ -13,6 +13,8 @@ from typing import Any
 
 from services.effects.errors import InvalidCommand
 from services.effects.keys import PROVIDER_KEY, canonical
+from services.effects.records import Effect
+from services.effects.states import EffectState
 
 # Who, and everything else that a person says.
 NAME_LIMIT = 128
@@ -93,3 +95,55 @@ class Command:
             **self.arguments,
             **more,
         }
+
+
+class What(StrEnum):
+    """How a command ended."""
+
+    DONE = "done"
+    REFUSED = "refused"  # nothing was changed, or it ended otherwise than asked: the sentence says which
+    UNCONFIRMED = "unconfirmed"  # the provider gave no usable answer: repeat the same command
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToSend:
+    """What a workflow has to perform for a command: an effect in its scope, in its highest generation.
+
+    Attributes:
+        key: what that comes to.
+        why: the body of a decision, where there is none yet.
+    """
+
+    origin: str
+    scope: str
+    effect: Effect
+    key: str
+    why: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ruling:
+    """The answer to a command.
+
+    Attributes:
+        state: of the effect now; None where the journal has none.
+        said: what happened and what comes next, in a sentence or two.
+        repeated: the same command was given before.
+        receipt_id: what settled it, if a receipt did.
+        workflow_id: whom to wake.
+        send: what a workflow has to perform now.
+        new_key: of the redo's generation, or of the release.
+        dry_run: nothing was changed; `said` is what would be.
+    """
+
+    key: str
+    command: CommandName
+    what: What
+    state: EffectState | None
+    said: str
+    repeated: bool = False
+    receipt_id: str | None = None
+    workflow_id: str | None = None
+    send: ToSend | None = None
+    new_key: str | None = None
+    dry_run: bool = False

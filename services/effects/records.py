@@ -24,6 +24,7 @@ class Effect:
         request: the request's JSON members; the engine adds `reference`.
         path: parameters that the kind puts into the URL, e.g. `{"id": "reservation-1"}`.
         summary: what a person reads in Temporal's UI.
+        why: what the decision says of this effect beside what its workflow says of all.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Effect:
     request: Mapping[str, Any]
     path: Mapping[str, str] = field(default_factory=dict)
     summary: str = ""
+    why: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +107,7 @@ def decide(
         fingerprint_version=keys.FINGERPRINT_VERSION,
         supersedes=keys.former_keys(origin, scope, effect.name, generation),
         decided_at=decided_at,
-        why=dict(why),
+        why={**why, **effect.why},
         workflow_id=workflow_id,
         workflow_type=workflow_type,
         first_run_id=first_run_id,

@@ -20,7 +20,7 @@ from services.database import migrate, open_engine
 from services.effects.provider import Provider
 from services.effects.records import Answer, Attempt, EffectRow, Intent, Mark, Seen, Source
 from services.effects.states import EffectState
-from services.journal.store import Journal
+from services.journal.operator import OperatorJournal
 from tests.services.effects.halves import make_intent
 from tests.services.inventory.conftest import NOW, Caller, Clock, Service, connect, running
 
@@ -99,7 +99,7 @@ def instead(seen: Seen, source: Source = Source.SEND, **changes: Any) -> Fault:
 class Bench:
     """One journal, one tenant with 10 FILTER-A, one clock for all of them."""
 
-    journal: Journal
+    journal: OperatorJournal
     engine: sa.Engine
     clock: Clock
     caller: Caller
@@ -185,7 +185,7 @@ async def bench_of(service: Service, template: Path, folder: Path) -> AsyncItera
         assert caller.deliver().status_code == 201
         try:
             yield Bench(
-                journal=Journal(engine, recorded_by="bench", clock=service.clock),
+                journal=OperatorJournal(engine, recorded_by="bench", clock=service.clock),
                 engine=engine,
                 clock=service.clock,
                 caller=caller,

@@ -11,7 +11,7 @@ down_revision = "journal_0002"
 branch_labels = None
 depends_on = None
 
-WATCHED = "state = 'committed' AND {accepted} AND (closed_as IS NULL OR closed_as <> 'completed')"
+WATCHED = "state = 'committed' AND {accepted} AND (closed_as IS NULL OR closed_as != 'completed')"
 
 
 def upgrade() -> None:
