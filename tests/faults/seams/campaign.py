@@ -9,18 +9,19 @@ import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from activities.inventory_client import InventoryClient
 from services.effects.records import Answer, Mark, Seen
 from services.reconciliation.audit import audit
+from services.reconciliation.recovery import recover
 from tests.faults.books import SKU, WANTED
 from tests.faults.harness import Case, within
 from tests.faults.seams.children import Children, Life
 from tests.faults.seams.commands import Place
 from tests.faults.seams.watching import Strike
-from tests.services.drill.intents import intent
 
 # Two cores; and what each of them waits for is mostly a disk.
 _AT_ONCE = 4
@@ -47,6 +48,7 @@ class Stage:
             journal_url=case.journal_url,
             inventory_url=case.proxy.url,
             token=case.token,
+            decided_at=datetime.now(UTC).isoformat(),
             temporal_address=case.temporal_address,
         )
         try:
@@ -56,7 +58,7 @@ class Stage:
 
     def key(self, name: str) -> str:
         """The key of an effect's first generation."""
-        return intent(self.case.origin, SCOPE, name).key
+        return self.place.intent(SCOPE, name).key
 
     async def start(self, command: str, strike: Strike | None = None, /, **arguments: Any) -> Life:
         """A child of this stage."""
@@ -77,7 +79,7 @@ class Stage:
             self._dead = self.case.journal.attempts(self.key(name))[0].worker
             return
         mark = Mark(attempt_id=f"attempt of {name}", task_token="", worker=self._dead)
-        await asyncio.to_thread(self.case.journal.begin, intent(self.case.origin, SCOPE, name), mark)
+        await asyncio.to_thread(self.case.journal.begin, self.place.intent(SCOPE, name), mark)
 
     async def unheard(self, name: str) -> None:
         """An attempt's effect has been committed, and its worker is dead."""
@@ -102,9 +104,16 @@ class Stage:
         await self.marked(name)
         await self._observe(name, await self.provider.void(self.key(name)))
 
+    async def overdue(self, name: str) -> None:
+        """Decided two days ago and never sent: its window is over, and the sweep has closed the key."""
+        decided_at = datetime.now(UTC) - timedelta(days=2)
+        row = self.case.journal.own(replace(self.place.intent(SCOPE, name), decided_at=decided_at))
+        observed, _ = await recover(self.case.journal, self.provider, row)
+        assert observed.row.state == "voided"
+
     async def orphan(self, name: str) -> None:
         """The provider has a receipt, and the journal has never heard of the effect."""
-        wanted = intent(self.case.origin, SCOPE, name)
+        wanted = self.place.intent(SCOPE, name)
         headers = {"Idempotency-Key": wanted.key, "Effect-Not-After": "2099-01-01T00:00:00Z"}
         answer = await self.case.http.post("/v1/reservations", content=wanted.request, headers=headers)
         answer.raise_for_status()
@@ -169,6 +178,7 @@ class Campaign:
     Attributes:
         begin: makes the effect as the command finds it.
         about_all: the command is not about one effect: one life at a time.
+        thorough: the long form.
     """
 
     stage: Stage
@@ -176,6 +186,7 @@ class Campaign:
     begin: Callable[[str], Awaitable[None]]
     arguments: dict[str, Any] = field(default_factory=dict)
     about_all: bool = False
+    thorough: bool = False
     plan: list[str] = field(default_factory=list)
 
     def name(self, number: int) -> str:
@@ -226,9 +237,15 @@ class Campaign:
         return list(struck)
 
     @property
-    def numbers(self) -> range:
-        """Every seam of the plan."""
-        return range(1, len(self.plan) + 1)
+    def numbers(self) -> list[int]:
+        """Every seam of the plan; in the short form, on PostgreSQL, one for each state that a death can leave.
+
+        What a transaction has done is gone with its connection, wherever in it that was: SQLite's are met one by one.
+        """
+        if self.thorough or self.stage.place.journal_url.startswith("sqlite"):
+            return list(range(1, len(self.plan) + 1))
+        outside = set(outside_of_writing(self.plan))
+        return [number for number, seam in enumerate(self.plan, 1) if number in outside or seam == "before_commit"]
 
     async def _start(self, number: int, strike: Strike | None) -> Life:
         about = {} if self.about_all else {"scope": SCOPE, "name": self.name(number)}

@@ -7,7 +7,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import asdict, dataclass, is_dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final
@@ -20,7 +20,8 @@ from activities.effects import EffectActivities
 from activities.inventory_client import InventoryClient
 from services import worker
 from services.database import open_engine
-from services.effect_desk import EffectDesk, ToSend
+from services.effect_desk import EffectDesk
+from services.effects.commands import ToSend
 from services.effects.records import Intent, decide
 from services.effects.settle import SEND_WINDOW
 from services.effects.states import EffectState
@@ -31,7 +32,7 @@ from services.settings import WorkerSettings
 from services.temporal import connect
 from tests.faults.seams.watching import SeamInterceptor, Seams, SeamTransport
 from tests.services.drill.intents import intent
-from workflows.effect_command import command_workflow_id
+from workflows.effects import command_workflow_id
 
 # Closer to nothing than to any clock's grain: what was decided is over at once, by the provider's clock too.
 NO_TIME_SECONDS: Final = 0.001
@@ -40,13 +41,18 @@ OPERATOR, REASON = "mara", "the technician has the part"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a child works."""
+    """Where a child works, and when what it works at was decided: for every child the same."""
 
     origin: str
     journal_url: str
     inventory_url: str
     token: str
+    decided_at: str
     temporal_address: str = ""
+
+    def intent(self, scope: str, name: str) -> Intent:
+        """The first generation of an effect."""
+        return replace(intent(self.origin, scope, name), decided_at=datetime.fromisoformat(self.decided_at))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,22 +79,18 @@ async def _parts(
         engine.dispose()
 
 
-def _intent(place: Place, scope: str, name: str) -> Intent:
-    return intent(place.origin, scope, name)
-
-
 async def _attempt(place: Place, seams: Seams, _say: Any, *, scope: str, name: str) -> Any:
     """One attempt of an effect, as its activity makes it."""
     async with _parts(place, seams) as parts:
         attempts = Attempts(parts.journal, parts.provider, asdict(identity()))
-        return await attempts.run(_intent(place, scope, name), task_token="")
+        return await attempts.run(place.intent(scope, name), task_token="")
 
 
 async def _settle(place: Place, seams: Seams, _say: Any, *, scope: str, name: str, given_up: str = "") -> Any:
     """The activity `effects.settle`."""
     async with _parts(place, seams) as parts:
         activity = EffectActivities(parts.journal, parts.provider, parts.origin)
-        request = SettleRequest(intent=_intent(place, scope, name), given_up=given_up)
+        request = SettleRequest(intent=place.intent(scope, name), given_up=given_up)
         return await ActivityEnvironment().run(activity.settle, request)
 
 
@@ -132,7 +134,9 @@ async def _desk(
         desk = EffectDesk(parts.journal, parts.provider, origin=place.origin)
         if "to" in arguments:
             arguments["to"] = EffectState(arguments["to"])
-        key = _intent(place, scope, name).key
+        key = place.intent(scope, name).key
+        if command == "adopt":
+            arguments |= {"scope": scope, "name": name, "generation": 1}
         ruling = await getattr(desk, command)(key, by=by, reason=REASON, **arguments)
         standing = None if ruling.send is None else await _send(parts, ruling.send)
         return {"ruling": told(ruling), "sent": None if standing is None else told(standing)}

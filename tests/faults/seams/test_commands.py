@@ -15,6 +15,7 @@ SEAMS_OF_A_SEND = {
     "exec INSERT effects", "exec INSERT decisions", "exec UPDATE effects", "exec INSERT entries",
     "before_commit", "after_commit", "request POST", "connected POST", "sent POST", "response POST",
 }  # fmt: skip
+SEAMS_OF_AN_ADOPTION = SEAMS_OF_A_MATCH | {"exec INSERT effects"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +60,14 @@ ORDERS = {
         command="redo", found="voided", states={"": "voided", " g2": "committed"}, movements=("reserve",),
         seams=SEAMS_OF_A_SEND, arguments={},
     ),
+    "redo after the window": Order(
+        command="redo", found="overdue", states={"": "voided", " g2": "committed"}, movements=("reserve",),
+        seams=SEAMS_OF_A_SEND, arguments={},
+    ),
+    "adopt": Order(
+        command="adopt", found="orphan", states={"": "committed"}, movements=("reserve",), seams=SEAMS_OF_AN_ADOPTION,
+        arguments={},
+    ),
     "release": Order(
         command="release", found="settled", states={"": "committed", ".g1.release": "committed"},
         movements=("reserve", "release"), seams=SEAMS_OF_A_SEND, arguments={},
@@ -67,13 +76,16 @@ ORDERS = {
 
 
 @pytest.mark.parametrize("order", ORDERS.values(), ids=list(ORDERS))
-async def test_a_command_that_dies_anywhere_is_finished_by_the_same_command(stage: Stage, order: Order) -> None:
+async def test_a_command_that_dies_anywhere_is_finished_by_the_same_command(
+    stage: Stage, order: Order, thorough: bool
+) -> None:
     """A25, E50: it is journaled once, it ends as it would have, and nothing is taken or given back twice."""
     campaign = Campaign(
         stage=stage,
         command="desk",
         begin=getattr(stage, order.found),
         arguments={"command": order.command, **order.arguments},
+        thorough=thorough,
     )
     assert (await campaign.clean_run())["ruling"]["what"] == order.what
     assert set(campaign.plan) >= order.seams
@@ -86,7 +98,7 @@ async def test_a_command_that_dies_anywhere_is_finished_by_the_same_command(stag
     lives = [campaign.name(0), *(one.name for one in struck)]
     for name in lives:
         said = [entry.body for entry in stage.case.journal.entries(stage.key(name)) if entry.kind == "resolution"]
-        assert [body["command"] for body in said if "ruling" not in body] == [order.command.replace("_", "-")]
+        assert [body["command"] for body in said] == [order.command.replace("_", "-")]
     states, movements = Counter(order.states.values()), Counter(order.movements)
     await stage.ends(
         [f"{name}{ending}" for name in lives for ending in order.states],

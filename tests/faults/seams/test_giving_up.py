@@ -21,7 +21,13 @@ SEAMS_OF_A_MATCH = {seam for seam in SEAMS_OF_A_VOID if not seam.endswith("PUT")
 @pytest.mark.parametrize("found", ["nothing", "marked", "unheard"])
 async def test_who_gives_up_may_die_anywhere(stage: Stage, found: str, thorough: bool) -> None:
     """A04, A19, A24, A27, E35, E38, E50: one end to each key; what is still on its way comes too late."""
-    campaign = Campaign(stage=stage, command="settle", begin=getattr(stage, found), arguments={"given_up": WHY})
+    campaign = Campaign(
+        stage=stage,
+        command="settle",
+        begin=getattr(stage, found),
+        arguments={"given_up": WHY},
+        thorough=thorough,
+    )
     end = "committed" if found == "unheard" else "voided"
     assert (await campaign.clean_run())["state"] == end
     assert set(campaign.plan) >= (SEAMS_OF_A_MATCH if found == "unheard" else SEAMS_OF_A_VOID)
