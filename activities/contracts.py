@@ -82,7 +82,7 @@ class StandingDecision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageRequest:
-    """One page of the sweep, by key.
+    """One page of the sweep, by key: of what is unsettled, or of what committed.
 
     Small enough to end within its activity's time though each look-up and void takes as long as it may.
     """
@@ -101,7 +101,10 @@ class Swept:
         matched: settled by a receipt that was looked up.
         voided: settled by closing the key.
         waiting: still unsettled: their workflow sends again, or a person decides.
-        unheard: the provider gave no usable answer, or the journal failed on this row.
+        unheard: the provider gave no usable answer, or the journal failed on this row, or the calls of its scope had
+            taken all their time in this sweep.
+        followed: committed effects whose workflows were asked about.
+        left: of these, the ones that were found to be left standing by a workflow that ended otherwise than completed.
     """
 
     looked_at: int = 0
@@ -110,6 +113,8 @@ class Swept:
     voided: int = 0
     waiting: int = 0
     unheard: int = 0
+    followed: int = 0
+    left: int = 0
 
     def plus(self, other: "Swept") -> "Swept":
         """Both together."""
@@ -120,6 +125,8 @@ class Swept:
             voided=self.voided + other.voided,
             waiting=self.waiting + other.waiting,
             unheard=self.unheard + other.unheard,
+            followed=self.followed + other.followed,
+            left=self.left + other.left,
         )
 
 
@@ -195,3 +202,8 @@ class ReconciliationActivities(ABC):
     @abstractmethod
     async def sweep_page(self, request: PageRequest) -> Page:
         """Match one page of unsettled effects to their receipts."""
+
+    @activity.defn(name="reconciliation.follow_page")
+    @abstractmethod
+    async def follow_page(self, request: PageRequest) -> Page:
+        """Look at how the workflows of one page of committed effects ended."""

@@ -33,6 +33,7 @@ from services.effect_desk import EffectDesk
 from services.effects.provider import Provider
 from services.journal.operator import OperatorJournal
 from services.process_identity import ProcessIdentity, identity, provably_dead
+from services.reconciliation.closures import Closures
 from services.reconciliation.neighbours import Neighbours
 from services.reconciliation.sweep import Sweep
 from services.sealing import keep_sealing
@@ -109,6 +110,7 @@ def build(
         send_deadline=timedelta(seconds=SEND_DEADLINE_SECONDS),
         provably_dead=_worker_is_dead,
     )
+    reconciliation = ReconciliationActivities(sweep, Closures(parts.journal, client), client)
     return Worker(
         client,
         task_queue=queue or task_queue(parts.origin),
@@ -121,7 +123,8 @@ def build(
             EffectActivities(parts.journal, parts.provider, parts.origin).settle,
             CommandActivities(EffectDesk(parts.journal, parts.provider, origin=parts.origin)).command,
             JournalActivities(parts.journal, parts.origin).record_decision,
-            ReconciliationActivities(sweep, client).sweep_page,
+            reconciliation.sweep_page,
+            reconciliation.follow_page,
             *activities,
         ],
         workflow_runner=sandbox(),

@@ -188,5 +188,5 @@ def test_workflows_and_activities_are_named_for_the_ui() -> None:
     ]
     assert sorted(names) == [
         "effects.command", "effects.settle", "inventory.confirm", "inventory.release", "inventory.reserve",
-        "journal.record_decision", "reconciliation.sweep_page",
+        "journal.record_decision", "reconciliation.follow_page", "reconciliation.sweep_page",
     ]  # fmt: skip

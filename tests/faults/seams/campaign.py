@@ -37,6 +37,7 @@ class Stage:
     provider: InventoryClient
     place: Place
     _dead: dict[str, str | int] = field(default_factory=dict)
+    _lives: list[Life] = field(default_factory=list)
 
     @classmethod
     @asynccontextmanager
@@ -51,9 +52,13 @@ class Stage:
             decided_at=datetime.now(UTC).isoformat(),
             temporal_address=case.temporal_address,
         )
+        stage = cls(case=case, children=children, provider=provider, place=place)
         try:
-            yield cls(case=case, children=children, provider=provider, place=place)
+            yield stage
         finally:
+            for life in stage._lives:
+                life.send_signal(signal.SIGKILL)
+            await asyncio.gather(*(life.end() for life in stage._lives))
             await provider.close()
 
     def key(self, name: str) -> str:
@@ -61,8 +66,16 @@ class Stage:
         return self.place.intent(SCOPE, name).key
 
     async def start(self, command: str, strike: Strike | None = None, /, **arguments: Any) -> Life:
-        """A child of this stage."""
-        return await self.children.start(command, self.place, strike, **arguments)
+        """A child of this stage; it ends with it."""
+        life = await self.children.start(command, self.place, strike, **arguments)
+        self._lives.append(life)
+        return life
+
+    async def worker(self, strike: Strike | None = None) -> Life:
+        """A worker, once it works."""
+        life = await self.start("worker", strike)
+        await life.until_said("works")
+        return life
 
     async def does(self, command: str, /, **arguments: Any) -> Any:
         """What a child has answered that comes to its end."""
@@ -149,7 +162,7 @@ class Stage:
     async def sends(self) -> int:
         """How many sends the proxy has seen; each attempt on record is one at most."""
         rows = await asyncio.to_thread(self.case.journal.effects)
-        posts = sum(count for (_, method), count in self.case.proxy.requests.items() if method == "POST")
+        posts = sum(count for (key, method), count in self.case.proxy.requests.items() if method == "POST" and key)
         assert posts <= sum(row.attempts for row in rows)
         return posts
 
