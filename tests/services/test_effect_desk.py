@@ -19,8 +19,8 @@ from tests.services.effects.halves import make_intent
 from tests.services.inventory.conftest import Service
 
 INTENT = intent_now()
-ADA = {"by": "ada", "reason": "the incident is over"}
-VOIDED = {"to": EffectState.VOIDED, "evidence": "ticket 7"}
+ADA: dict[str, Any] = {"by": "ada", "reason": "the incident is over"}
+VOIDED: dict[str, Any] = {"to": EffectState.VOIDED, "evidence": "ticket 7"}
 UNHEARD = instead(Seen.UNKNOWN, Source.LOOK_UP)
 
 
@@ -242,7 +242,7 @@ async def test_accepted_is_what_an_ended_workflow_left(bench: Bench, desk: Effec
 async def test_an_orphan_is_adopted_where_its_name_makes_its_key(bench: Bench, desk: EffectDesk) -> None:
     """And then it is an effect like any other: it can be released."""
     assert bench.caller.post("/v1/reservations", json.loads(INTENT.request), INTENT.key).status_code == 201
-    named = {"scope": INTENT.scope, "name": INTENT.name, "generation": 1}
+    named: dict[str, Any] = {"scope": INTENT.scope, "name": INTENT.name, "generation": 1}
     wrong = await desk.adopt(INTENT.key, **(named | {"generation": 2}), **ADA)
     assert (wrong.what, "has the key" in wrong.said) == (What.REFUSED, True)
     first = await desk.adopt(INTENT.key, **named, **ADA)

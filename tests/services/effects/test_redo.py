@@ -81,7 +81,7 @@ def test_what_was_committed_may_be_redone_once_it_is_back(release: EffectRow, pa
 
 def test_a_late_report_that_is_believed_counts_as_committed_until_it_is_back_or_written_off() -> None:
     """The row says voided, and the units are gone all the same."""
-    believed = {"row": ended(VOIDED), "late_stands": True}
+    believed: dict[str, Any] = {"row": ended(VOIDED), "late_stands": True}
     assert "committed and not released" in why(Former(generation=1, **believed))
     assert why(Former(generation=1, **believed, release=released())) == ""
     assert why(Former(generation=1, row=ended(COMMITTED), written_off=True)) == ""

@@ -189,7 +189,7 @@ def test_two_who_redo_at_once_decide_one_generation(journal: OperatorJournal) ->
         (lambda journal: in_doubt(journal, ONE), "is in doubt"),
         (lambda journal: settled(journal, ONE, EffectState.COMMITTED), "committed and not released"),
         (lambda journal: late(journal, ONE), "late observation"),
-        (lambda journal: settled(journal, TWO) and settled(journal, ONE, EffectState.COMMITTED), "generation 1"),
+        (lambda journal: [settled(journal, TWO), settled(journal, ONE, EffectState.COMMITTED)], "generation 1"),
     ],
     ids=["pending", "in doubt", "committed", "late", "former"],
 )
