@@ -2,8 +2,8 @@
 
 terminated   a workflow is terminated over an effect that nobody has heard of: the sweep finds its receipt and lists it,
              and a person gives it back
-zombie       a worker is frozen over its request; the effect is given up and redone; then the zombie wakes, and its packet
-             comes
+zombie       a worker is frozen over its request; the effect is given up and redone; then the zombie wakes, and its
+             packet comes
 cancelled    an incident is cancelled: what it had reserved is given back, and a start again answers so
 
 Every act is judged by what both halves have on record, and by what is available before and after.
