@@ -91,18 +91,19 @@ class Case:
         finally:
             await provider.close()
 
-    async def worker(self, *program: str, journal_url: str = "") -> Child:
+    async def worker(self, *program: str, journal_url: str = "", **settings: str) -> Child:
         """A worker process, once it polls."""
-        child = self.start_worker(*program, journal_url=journal_url)
+        child = self.start_worker(*program, journal_url=journal_url, **settings)
         await self.ready(child)
         return child
 
-    def start_worker(self, *program: str, journal_url: str = "") -> Child:
+    def start_worker(self, *program: str, journal_url: str = "", **settings: str) -> Child:
         """A worker process that has just been started.
 
         Args:
             program: by default this build's own.
             journal_url: by default the case's.
+            settings: more variables of its environment.
         """
         number = next(self._numbers)
         child = self.processes.start(
@@ -116,6 +117,7 @@ class Case:
                 COUNTERFOIL_INVENTORY_URL=self.proxy.url,
                 COUNTERFOIL_INVENTORY_TOKEN=self.token,
                 PYTHONPATH=str(ROOT),  # for the programs that are part of the tests
+                **settings,
             ),
         )
         self.workers.append(child)
