@@ -96,12 +96,13 @@ class Case:
         await self.ready(child)
         return child
 
-    def start_worker(self, *program: str, journal_url: str = "") -> Child:
+    def start_worker(self, *program: str, journal_url: str = "", **settings: str) -> Child:
         """A worker process that has just been started.
 
         Args:
             program: by default this build's own.
             journal_url: by default the case's.
+            settings: more of its environment.
         """
         number = next(self._numbers)
         child = self.processes.start(
@@ -115,6 +116,7 @@ class Case:
                 COUNTERFOIL_INVENTORY_URL=self.proxy.url,
                 COUNTERFOIL_INVENTORY_TOKEN=self.token,
                 PYTHONPATH=str(ROOT),  # for the programs that are part of the tests
+                **settings,
             ),
         )
         self.workers.append(child)
