@@ -11,12 +11,13 @@ import ipaddress
 import re
 import ssl
 from datetime import timedelta
-from typing import Annotated, Self
+from typing import Annotated, Self, TypedDict
 
 from pydantic import AfterValidator, Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from services.effects.horizon import recovery_horizon
 from services.effects.settle import MARGIN, SEND_WINDOW
 
 PREFIX = "COUNTERFOIL_"
@@ -267,8 +268,16 @@ class AuditSettings(JournalSettings, InventoryClientSettings, OriginSettings):
     """What an audit needs: both halves, and whose effects they are."""
 
 
-class WorkerSettings(OriginSettings, JournalSettings, InventoryClientSettings, InventorySigningSettings):
-    """What a worker needs: its origin, the journal, the inventory, and how long an effect may be sent."""
+class Rules(TypedDict):
+    """How long an effect may be sent, how far clocks differ, and how long the provider remembers (None: for ever)."""
+
+    send_window: timedelta
+    margin: timedelta
+    retention: timedelta | None
+
+
+class RuleSettings(_Settings):
+    """How long an effect may be sent, and asked for: whoever writes a deployment's journal has the same."""
 
     send_window_seconds: Annotated[
         int,
@@ -283,6 +292,66 @@ class WorkerSettings(OriginSettings, JournalSettings, InventoryClientSettings, I
     margin_seconds: Annotated[
         int, Field(gt=0, description="how far two clocks may differ", examples=[MARGIN_SECONDS])
     ] = MARGIN_SECONDS
+    recovery_horizon_seconds: Annotated[
+        int | None,
+        Field(
+            gt=0,
+            le=_LONGEST_RETENTION_SECONDS,
+            description="how long after its decision an effect may still be asked for",
+            examples=[int(recovery_horizon(SEND_WINDOW, MARGIN).total_seconds())],
+        ),
+    ] = None
+    inventory_retention_seconds: InventoryRetentionSeconds = None
+
+    @property
+    def rules(self) -> Rules:
+        """What `Journal` takes of it."""
+        retention = self.inventory_retention_seconds
+        return Rules(
+            send_window=timedelta(seconds=self.send_window_seconds),
+            margin=timedelta(seconds=self.margin_seconds),
+            retention=None if retention is None else timedelta(seconds=retention),
+        )
+
+    @field_validator("margin_seconds")
+    @classmethod
+    def _below_the_window(cls, value: int, info: ValidationInfo) -> int:
+        window_seconds = info.data.get("send_window_seconds")
+        if window_seconds is not None and value >= window_seconds:
+            raise ValueError(f"it must be less than {PREFIX}SEND_WINDOW_SECONDS")
+        return value
+
+    @field_validator("recovery_horizon_seconds")
+    @classmethod
+    def _beyond_the_window(cls, value: int | None, info: ValidationInfo) -> int | None:
+        told = info.data
+        if value is None or not {"send_window_seconds", "margin_seconds"} <= set(told):
+            return value
+        if value < told["send_window_seconds"] + told["margin_seconds"]:
+            raise ValueError(f"it must be at least {PREFIX}SEND_WINDOW_SECONDS and {PREFIX}MARGIN_SECONDS together")
+        return value
+
+    @field_validator("inventory_retention_seconds")
+    @classmethod
+    def _beyond_the_horizon(cls, value: int | None, info: ValidationInfo) -> int | None:
+        told = info.data
+        if value is None or not {"send_window_seconds", "margin_seconds", "recovery_horizon_seconds"} <= set(told):
+            return value
+        horizon, said = told["recovery_horizon_seconds"], ""
+        if horizon is None:
+            window, margin = (timedelta(seconds=told[name]) for name in ("send_window_seconds", "margin_seconds"))
+            horizon = int(recovery_horizon(window, margin).total_seconds())
+            said = f", {horizon} unless you set it"
+        if value < horizon:
+            raise ValueError(
+                f"it must be at least {PREFIX}RECOVERY_HORIZON_SECONDS{said}: an inventory that forgets sooner leaves "
+                "effects that nobody can settle"
+            )
+        return value
+
+
+class WorkerSettings(OriginSettings, JournalSettings, InventoryClientSettings, InventorySigningSettings, RuleSettings):
+    """What a worker needs: its origin, the journal, the inventory, and how long an effect may be sent and asked for."""
 
     unknown_alarm_seconds: Annotated[
         int,
@@ -299,14 +368,6 @@ class WorkerSettings(OriginSettings, JournalSettings, InventoryClientSettings, I
         """How long an effect may be unknown before it is an alarm: no longer than until its key may be closed."""
         longest = self.send_window_seconds + self.margin_seconds
         return timedelta(seconds=min(self.unknown_alarm_seconds, longest))
-
-    @field_validator("margin_seconds")
-    @classmethod
-    def _below_the_window(cls, value: int, info: ValidationInfo) -> int:
-        window_seconds = info.data.get("send_window_seconds")
-        if window_seconds is not None and value >= window_seconds:
-            raise ValueError(f"it must be less than {PREFIX}SEND_WINDOW_SECONDS")
-        return value
 
 
 def variable(field: str) -> str:

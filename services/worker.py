@@ -214,12 +214,7 @@ async def run(
         await asyncio.to_thread(check_schema, "journal", engine)
         await check_search_attributes(client)
         name = f"worker {os.getpid()}@{socket.gethostname()}"
-        journal = OperatorJournal(
-            engine,
-            recorded_by=name,
-            send_window=timedelta(seconds=settings.send_window_seconds),
-            margin=timedelta(seconds=settings.margin_seconds),
-        )
+        journal = OperatorJournal(engine, recorded_by=name, **settings.rules)
         parts = Parts(journal=journal, provider=provider, origin=settings.origin)
         async with build(client, parts, workflows=workflows, activities=activities):
             neighbours = Neighbours(journal, host=identity().host, provably_dead=_worker_is_dead)

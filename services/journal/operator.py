@@ -155,15 +155,14 @@ class OperatorJournal(Journal):
             FingerprintMismatch: the key stands for another payload.
         """
 
-        def work(tx: Writing) -> EffectRow:
+        def work(tx: Writing) -> Observed:
             row, created = self._ensure(tx, intent, born_by="recovery")
             if created:
                 tx.append(row.key, "resolution", command.body(ruling=RulingKind.ACCEPTED))
-                row = self._update(tx, row, {"accepted": True})
-            return row
+                self._update(tx, row, {"accepted": True})
+            return self._observe(tx, intent.key, answer, None)
 
-        self._write(work)
-        return self.observe(intent.key, answer)
+        return self._write(work)
 
     def closed(self, keys: Sequence[str], closed_as: str | None, *, run_id: str) -> None:
         """Record how the workflow of these effects ended, where that is not what is known already."""

@@ -162,6 +162,50 @@ def test_a_send_window_longer_than_the_workflows_go_on_sending_is_refused(monkey
         WorkerSettings.read()
 
 
+HORIZON_SECONDS = 41 * 86_400 + 300  # a day's window, three of outage, seven on hold, a copy of thirty, and the margin
+
+
+def test_a_retention_shorter_than_the_recovery_horizon_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that would come back after the receipts are gone does not start; at the horizon it does (E44)."""
+    _set(monkeypatch, COUNTERFOIL_INVENTORY_RETENTION_SECONDS="900")
+    with pytest.raises(
+        SettingsError,
+        match=rf"^COUNTERFOIL_INVENTORY_RETENTION_SECONDS .*COUNTERFOIL_RECOVERY_HORIZON_SECONDS, {HORIZON_SECONDS} ",
+    ):
+        WorkerSettings.read()
+    _set(monkeypatch, COUNTERFOIL_INVENTORY_RETENTION_SECONDS=str(HORIZON_SECONDS))
+    assert WorkerSettings.read().rules["retention"] == timedelta(seconds=HORIZON_SECONDS)
+    _set(monkeypatch, COUNTERFOIL_INVENTORY_RETENTION_SECONDS=str(HORIZON_SECONDS - 1))
+    with pytest.raises(SettingsError):
+        WorkerSettings.read()
+
+
+def test_a_recovery_horizon_of_ones_own_counts_instead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever keeps no copy for long may say so; below the window and the margin nobody can."""
+    _set(
+        monkeypatch,
+        COUNTERFOIL_RECOVERY_HORIZON_SECONDS="604800",
+        COUNTERFOIL_INVENTORY_RETENTION_SECONDS="604800",
+    )
+    assert WorkerSettings.read().rules["retention"] == timedelta(days=7)
+    _set(monkeypatch, COUNTERFOIL_INVENTORY_RETENTION_SECONDS="604799")
+    with pytest.raises(SettingsError, match="COUNTERFOIL_INVENTORY_RETENTION_SECONDS is not usable"):
+        WorkerSettings.read()
+    _set(monkeypatch, COUNTERFOIL_RECOVERY_HORIZON_SECONDS="86699")
+    with pytest.raises(SettingsError, match="COUNTERFOIL_RECOVERY_HORIZON_SECONDS is not usable"):
+        WorkerSettings.read()
+
+
+def test_without_a_retention_receipts_are_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which is what the inventory does unless it is told."""
+    _set(monkeypatch)
+    assert WorkerSettings.read().rules == {
+        "send_window": timedelta(days=1),
+        "margin": timedelta(minutes=5),
+        "retention": None,
+    }
+
+
 SERVICE = {
     "COUNTERFOIL_INVENTORY_DATABASE_URL": "sqlite:///x.db",
     "COUNTERFOIL_INVENTORY_TOKENS": "acme=token-a",
