@@ -358,4 +358,13 @@ MUTANTS: Final = (
         ),
         paired="somebody who wants no name in the journal",
     ),
+    Mutant(
+        name="an-export-that-goes-on-past-what-is-sealed",
+        rule="G15",
+        file="services/journal/export.py",
+        before="sealed = 0 if stands.seal is None else stands.seal.upto_id",
+        after="sealed = stands.last_entry_id",
+        tests=("tests/services/journal/test_export.py::test_an_export_goes_on_where_the_last_one_was_sealed",),
+        paired="an entry with a lower id that commits after the export; what is said to go on after is read",
+    ),
 )
