@@ -10,12 +10,13 @@ import asyncio
 import uuid
 from collections.abc import Callable
 
-from activities.contracts import Standing
+from activities.contracts import Later, Standing
 from services.effects.errors import HeldBack, NotSent, OutcomeUnknown
 from services.effects.provider import Provider
 from services.effects.records import Answer, EffectRow, Intent, Mark, Outcome, Seen
 from services.effects.settle import Next
 from services.effects.states import EffectState
+from services.journal.rows import Decision
 from services.journal.store import Begun, Journal, Observed
 
 # No effect of a busy or refusing provider is asked for more often than this.
@@ -59,6 +60,8 @@ class Attempts:
             return Mark(attempt_id=uuid.uuid4().hex, task_token=task_token, worker=self._worker)
 
         begun = await asyncio.to_thread(self._journal.begin, intent, mark())
+        if begun.later is not None and begun.row.state.terminal:
+            return Standing(key=begun.row.key, state=begun.row.state, later=later_of(begun.later))
         if begun.attempt is None and not begun.row.state.terminal:
             begun = await self._after_interruption(intent, begun.row, mark)
         if begun.attempt is None:
@@ -80,6 +83,11 @@ class Attempts:
         return Begun(row=observed.row, refused=f"next comes {observed.settlement.next} ({answer.reason})")
 
 
+def later_of(decision: Decision) -> Later:
+    """A redo's decision, as an activity answers it."""
+    return Later(generation=decision.generation, decided_at=decision.decided_at)
+
+
 async def standing_of(journal: Journal, row: EffectRow, *, waiting: str) -> Standing:
     """How a row stands, as an activity answers it; what may be answered is read from the journal."""
     outcome = await asyncio.to_thread(journal.outcome_of, row) if row.state.terminal else None
@@ -92,7 +100,9 @@ def standing(row: EffectRow, outcome: Outcome | None, *, waiting: str) -> Standi
         waiting = "settled, but its release is under way or a late observation waits for a person"
     if row.state is EffectState.IN_DOUBT:
         waiting = f"in doubt, a person decides: counterfoil effects show {row.key}"
-    return Standing(key=row.key, state=row.state, outcome=outcome, waiting="" if outcome else waiting)
+    return Standing(
+        key=row.key, state=row.state, outcome=outcome, waiting="" if outcome else waiting, alarmed=row.alarmed
+    )
 
 
 def least_pause(marks: int) -> float:

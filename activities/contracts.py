@@ -9,6 +9,7 @@ from datetime import datetime
 
 from temporalio import activity
 
+from services.effects.commands import CommandName, Ruling
 from services.effects.records import Intent, Outcome
 from services.effects.states import EffectState
 
@@ -20,6 +21,14 @@ SEND_DEADLINE_SECONDS = 2.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Later:
+    """The highest generation of an effect that was decided, where that is not the one that was asked for."""
+
+    generation: int
+    decided_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
     """How an effect stands after an activity looked at it, as the journal's row says.
 
@@ -28,6 +37,8 @@ class Standing:
         waiting: why there is no outcome and what happens next, for people.
         send_again: the provider has no receipt: the same key may be sent again.
         mismatch: the key stands for another payload than the caller's; both are shown.
+        later: a redo was decided: that generation is the one to perform and to answer for.
+        alarmed: a late observation on it waits for a person.
     """
 
     key: str
@@ -36,6 +47,8 @@ class Standing:
     waiting: str = ""
     send_again: bool = False
     mismatch: str = ""
+    later: Later | None = None
+    alarmed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +82,7 @@ class StandingDecision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageRequest:
-    """One page of the sweep, by key.
+    """One page of the sweep, by key: of what is unsettled, or of what committed.
 
     Small enough to end within its activity's time though each look-up and void takes as long as it may.
     """
@@ -88,7 +101,10 @@ class Swept:
         matched: settled by a receipt that was looked up.
         voided: settled by closing the key.
         waiting: still unsettled: their workflow sends again, or a person decides.
-        unheard: the provider gave no usable answer, or the journal failed on this row.
+        unheard: the provider gave no usable answer, or the journal failed on this row, or the calls of its scope had
+            taken all their time in this sweep.
+        followed: committed effects whose workflows were asked about.
+        left: of these, the ones that were found to be left standing by a workflow that ended otherwise than completed.
     """
 
     looked_at: int = 0
@@ -97,6 +113,8 @@ class Swept:
     voided: int = 0
     waiting: int = 0
     unheard: int = 0
+    followed: int = 0
+    left: int = 0
 
     def plus(self, other: "Swept") -> "Swept":
         """Both together."""
@@ -107,6 +125,8 @@ class Swept:
             voided=self.voided + other.voided,
             waiting=self.waiting + other.waiting,
             unheard=self.unheard + other.unheard,
+            followed=self.followed + other.followed,
+            left=self.left + other.left,
         )
 
 
@@ -146,6 +166,26 @@ class EffectActivities(ABC):
         """Own the row, look the receipt up, void where the rules say so."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandRequest:
+    """A person's command about one effect (`services.effects.commands`)."""
+
+    name: CommandName
+    key: str
+    by: str
+    reason: str
+    arguments: dict[str, str] = field(default_factory=dict)
+
+
+class CommandActivities(ABC):
+    """A person's commands, as a workflow's Updates give them."""
+
+    @activity.defn(name="effects.command")
+    @abstractmethod
+    async def command(self, request: CommandRequest) -> Ruling:
+        """Journal it, ask the provider, and answer what came of it."""
+
+
 class JournalActivities(ABC):
     """Decisions that stand alone: where a person decides, or where nothing is to be done."""
 
@@ -162,3 +202,8 @@ class ReconciliationActivities(ABC):
     @abstractmethod
     async def sweep_page(self, request: PageRequest) -> Page:
         """Match one page of unsettled effects to their receipts."""
+
+    @activity.defn(name="reconciliation.follow_page")
+    @abstractmethod
+    async def follow_page(self, request: PageRequest) -> Page:
+        """Look at how the workflows of one page of committed effects ended."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 from temporalio import activity
 
 from activities import contracts
-from activities.attempt import raise_if_retryable, standing_of
+from activities.attempt import later_of, raise_if_retryable, standing_of
 from activities.beat import beating, check_origin, crossing
 from activities.contracts import SettleRequest, Standing
 from services.effects.errors import FingerprintMismatch
@@ -54,6 +54,10 @@ class EffectActivities(contracts.EffectActivities):
             row, reason = observed.row, answer.reason
             send_again = observed.settlement.next is Next.SEND and not mismatch
         waiting = f"the inventory has no receipt ({reason}): the same key is sent again" if send_again else reason
+        if row.state.terminal and not mismatch:
+            later = await asyncio.to_thread(self._journal.later, row)
+            if later is not None:
+                return Standing(key=row.key, state=row.state, later=later_of(later))
         standing = await standing_of(self._journal, row, waiting=waiting)
         if mismatch:
             return replace(standing, outcome=None, mismatch=mismatch)

@@ -30,6 +30,10 @@ CONNECT_SECONDS: Final = 1.0
 KEEP_ALIVE_SECONDS: Final = 2.0
 # A receipt of 100 lines is about 20 KiB.
 BODY_LIMIT_BYTES: Final = 256 * 1024
+# Of many at once: 500 of them, the largest there are, and some room.
+BATCH_LIMIT_BYTES: Final = 16 * 1024 * 1024
+# What the contract lets one look-up ask for.
+KEYS_AT_ONCE: Final = 500
 NESTING_LIMIT: Final = 64
 # The longest pause between two rounds of `perform` too: a provider that asks for more is asked again sooner.
 LONGEST_PAUSE_SECONDS: Final = 300.0
@@ -146,6 +150,19 @@ class InventoryClient:
         """Ask for a key's receipt."""
         return await self._ask("GET", f"/v1/receipts/{quote(key, safe='')}", Source.LOOK_UP)
 
+    async def look_up_many(self, keys: Sequence[str]) -> dict[str, Answer]:
+        """Ask for the receipts of many keys, up to 500 in one exchange; every key has its answer."""
+        pages = [keys[first : first + KEYS_AT_ONCE] for first in range(0, len(keys), KEYS_AT_ONCE)]
+        return {key: answer for page in pages for key, answer in (await self._page(page)).items()}
+
+    async def _page(self, keys: Sequence[str]) -> dict[str, Answer]:
+        try:
+            request = self._client.build_request("POST", "/v1/receipts/lookup", json={"keys": list(keys)})
+            response = await self._whole(request, BATCH_LIMIT_BYTES)
+        except Exception as error:  # noqa: BLE001 - as above
+            return dict.fromkeys(keys, Answer(seen=Seen.UNKNOWN, source=Source.LOOK_UP, reason=_describe(error)))
+        return classify_many(response, keys, self._signing_keys)
+
     async def void(self, key: str) -> Answer:
         """Close a key; the answer is the receipt that owns it then."""
         return await self._ask("PUT", f"/v1/receipts/{quote(key, safe='')}/void", Source.VOID)
@@ -157,18 +174,34 @@ class InventoryClient:
             return Answer(seen=Seen.UNKNOWN, source=source, reason=_describe(error))
 
     async def _exchange(self, request: httpx.Request, source: Source) -> Answer:
+        response = await self._whole(request, BODY_LIMIT_BYTES)
+        if response.body is None:
+            return _unknown(source, f"status {response.status} with over {BODY_LIMIT_BYTES} bytes")
+        return classify(response.status, response.headers, response.body, source, self._signing_keys)
+
+    async def _whole(self, request: httpx.Request, limit_bytes: int) -> "_Response":
         # httpx has no total deadline, and a dripping peer outlives its read time-out.
         async with asyncio.timeout(self._deadline_seconds):
             response = await self._client.send(request, stream=True)
+            body = bytearray()
             try:
-                body = bytearray()
                 async for chunk in response.aiter_raw():
                     body += chunk
-                    if len(body) > BODY_LIMIT_BYTES:
-                        return _unknown(source, f"status {response.status_code} with over {BODY_LIMIT_BYTES} bytes")
+                    if len(body) > limit_bytes:
+                        break
             finally:
                 await response.aclose()
-        return classify(response.status_code, response.headers, bytes(body), source, self._signing_keys)
+        whole = bytes(body) if len(body) <= limit_bytes else None
+        return _Response(status=response.status_code, headers=response.headers, body=whole)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Response:
+    """A complete response; without its body where that was longer than allowed."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes | None
 
 
 def classify(
@@ -203,6 +236,41 @@ def classify(
     if known is Seen.REQUEST_REFUSED and isinstance(document.get("detail"), str):
         reason = _one_line(f"{reason}: {document['detail']}")
     return Answer(seen=known or Seen.UNKNOWN, source=source, reason=reason, retry_after_seconds=pause)
+
+
+def classify_many(response: "_Response", keys: Sequence[str], signing_keys: Sequence[bytes] = ()) -> dict[str, Answer]:
+    """What a look-up of many keys shows of each.
+
+    Whatever one key's answer is, it says nothing of another's; the words are those of a look-up of one, so that a
+    journal that hears both in turn takes neither for news.
+    """
+    source = Source.LOOK_UP
+    if response.body is None:
+        return dict.fromkeys(keys, _unknown(source, f"status {response.status} with over {BATCH_LIMIT_BYTES} bytes"))
+    if response.status != httpx.codes.OK:
+        whole = classify(response.status, response.headers, response.body, source)
+        # Of a single key it says nothing: whoever answers this path as if it were a key has not looked for ours.
+        of_all = {Seen.BUSY, Seen.CREDENTIALS_REFUSED}
+        return dict.fromkeys(keys, whole if whole.seen in of_all else _unknown(source, f"status {response.status}"))
+    try:
+        document = _parse(response.body)
+        receipts = _object(document.get("receipts"))
+    except ValueError as error:
+        return dict.fromkeys(keys, _unknown(source, f"status {response.status}, and {error}"))
+    observed_at = _time(document.get("observed_at"))
+
+    def of(key: str) -> Answer:
+        if key not in receipts:
+            return _unknown(source, "a look-up that leaves the key out")
+        if (found := receipts[key]) is None:
+            if observed_at is None:
+                return _unknown(source, "404 receipt-not-found")
+            return Answer(seen=Seen.ABSENT, source=source, reason="404 receipt-not-found", observed_at=observed_at)
+        if isinstance(found, dict) and found.get("type") == "/problems/key-expired":
+            return Answer(seen=Seen.KEY_EXPIRED, source=source, reason="410 key-expired")
+        return _from_receipt(found, source, "status 200", signing_keys)
+
+    return {key: of(key) for key in keys}
 
 
 _PROBLEMS: Final[Mapping[tuple[int, str], Seen]] = {

@@ -1,4 +1,8 @@
-"""`reconciliation.sweep_page`: one page of unsettled effects, each matched to its receipt."""
+"""The sweep's activities, each for one page.
+
+`reconciliation.sweep_page` matches unsettled effects to their receipts; `reconciliation.follow_page` looks at how the
+workflows of committed ones ended.
+"""
 
 import base64
 from datetime import timedelta
@@ -12,7 +16,8 @@ from activities import contracts
 from activities.beat import beating, crossing
 from activities.contracts import Page, PageRequest
 from services.effects.records import Attempt, EffectRow
-from services.reconciliation.sweep import Sweep
+from services.reconciliation.closures import Closures
+from services.reconciliation.sweep import Sweep, SweptRow
 
 # The type of the failure by which a dead worker's attempt ends.
 WORKER_DIED = "WorkerDied"
@@ -22,8 +27,9 @@ AT_ONCE = timedelta(milliseconds=1)
 class ReconciliationActivities(contracts.ReconciliationActivities):
     """Runs the sweep and wakes the workflows whose effects it settled; ends the attempts of dead workers."""
 
-    def __init__(self, sweep: Sweep, client: Client) -> None:
+    def __init__(self, sweep: Sweep, closures: Closures, client: Client) -> None:
         self._sweep = sweep
+        self._closures = closures
         self._client = client
 
     @activity.defn(name="reconciliation.sweep_page")
@@ -32,14 +38,23 @@ class ReconciliationActivities(contracts.ReconciliationActivities):
         with crossing():
             return await beating(self._page(request))
 
+    @activity.defn(name="reconciliation.follow_page")
+    async def follow_page(self, request: PageRequest) -> Page:
+        """Look at how the workflows of one page of committed effects ended."""
+        with crossing():
+            followed = await beating(self._closures.page(after_key=request.after_key, limit=request.limit))
+        swept = contracts.Swept(followed=followed.looked_at, left=followed.left)
+        return Page(swept=swept, next_after=followed.next_after)
+
     async def _page(self, request: PageRequest) -> Page:
-        page = await self._sweep.page(after_key=request.after_key, limit=request.limit)
-        for swept in page.rows:
-            if swept.dead is not None:
-                await self._end(swept.row, swept.dead)
-            if swept.row.state.terminal:
-                await self._wake(swept.row)
+        page = await self._sweep.page(after_key=request.after_key, limit=request.limit, told=self._tell)
         return Page(swept=contracts.Swept(**page.counts), next_after=page.next_after)
+
+    async def _tell(self, swept: SweptRow) -> None:
+        if swept.dead is not None:
+            await self._end(swept.row, swept.dead)
+        if swept.row.state.terminal:
+            await self._wake(swept.row)
 
     async def _end(self, row: EffectRow, dead: Attempt) -> None:
         """Fail a dead attempt's activity, so that Temporal hands it to a living worker without waiting for heartbeats.

@@ -6,6 +6,8 @@ profiles); nothing of it is a setting of ours.
 
 import asyncio
 import re
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 
 from temporalio.api.enums.v1 import IndexedValueType
@@ -24,16 +26,21 @@ from temporalio.client import (
     ScheduleSpec,
     ScheduleUpdate,
     ScheduleUpdateInput,
+    WorkflowHandle,
+    WorkflowQueryFailedError,
+    WorkflowQueryRejectedError,
 )
 from temporalio.envconfig import ClientConfig
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.contracts import Swept
 from workflows import policies, search_attributes
-from workflows.reconciliation import Reconciliation, ReconciliationInput
+from workflows.reconciliation import Progress, Reconciled, Reconciliation, ReconciliationInput
 
 # The Schedule starts a run within some 20 ms of being asked.
 _SWEEP_PAUSE_SECONDS = 0.05
+# Often enough to see that it goes on.
+PROGRESS_EVERY_SECONDS = 1.0
 # More of the client's words than this nobody reads.
 _REASON_CHARACTERS = 120
 
@@ -202,8 +209,13 @@ async def trigger_sweep(client: Client, origin: str) -> ScheduleHandle:
     return handle
 
 
-async def sweep_now(client: Client, origin: str) -> Swept:
+async def sweep_now(client: Client, origin: str, told: Callable[[Progress], None] = lambda _progress: None) -> Swept:
     """Ask for a sweep and wait for a worker to do it, without end: the caller says how long.
+
+    Args:
+        client: connected to Temporal.
+        origin: whose sweep.
+        told: how far it is, from time to time, while it goes on.
 
     Raises:
         NotSetUp: there is no Schedule.
@@ -216,7 +228,19 @@ async def sweep_now(client: Client, origin: str) -> Swept:
         await asyncio.sleep(_SWEEP_PAUSE_SECONDS)
     run_id = new[0].first_execution_run_id
     handle = client.get_workflow_handle_for(Reconciliation.run, new[0].workflow_id, first_execution_run_id=run_id)
-    return await handle.result()
+    asking = asyncio.create_task(_ask(handle, told))
+    try:
+        return (await handle.result()).swept
+    finally:
+        asking.cancel()
+
+
+async def _ask(handle: WorkflowHandle[Reconciliation, Reconciled], told: Callable[[Progress], None]) -> None:
+    """Ask a sweep how far it is, again and again; what goes unanswered is asked again."""
+    while True:
+        await asyncio.sleep(PROGRESS_EVERY_SECONDS)
+        with suppress(RPCError, WorkflowQueryFailedError, WorkflowQueryRejectedError):
+            told(await handle.query(Reconciliation.progress))
 
 
 async def _others(schedule: ScheduleHandle, known: set[str]) -> list[ScheduleActionExecutionStartWorkflow]:

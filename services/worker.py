@@ -20,6 +20,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 from temporalio.workflow import SandboxImportNotificationPolicy
 
 from activities.attempt import Attempts
+from activities.commands import CommandActivities
 from activities.contracts import HEARTBEAT_EVERY_SECONDS, SEND_DEADLINE_SECONDS
 from activities.effects import EffectActivities
 from activities.inventory import InventoryActivities
@@ -28,15 +29,18 @@ from activities.journal import JournalActivities
 from activities.reconciliation import ReconciliationActivities
 from services.background import again_and_again
 from services.database import check_durable, check_schema, open_engine
+from services.effect_desk import EffectDesk
 from services.effects.provider import Provider
-from services.journal.store import Journal
+from services.journal.operator import OperatorJournal
 from services.process_identity import ProcessIdentity, identity, provably_dead
+from services.reconciliation.closures import Closures
 from services.reconciliation.neighbours import Neighbours
 from services.reconciliation.sweep import Sweep
 from services.sealing import keep_sealing
 from services.settings import WorkerSettings
 from services.temporal import check_search_attributes, task_queue, trigger_sweep
 from workflows import policies
+from workflows.effect_command import EffectCommand
 from workflows.incident import Incident
 from workflows.reconciliation import Reconciliation
 
@@ -63,7 +67,7 @@ PASSED_THROUGH = (
 class Parts:
     """What a worker is made of."""
 
-    journal: Journal
+    journal: OperatorJournal
     provider: Provider
     origin: str
 
@@ -106,18 +110,21 @@ def build(
         send_deadline=timedelta(seconds=SEND_DEADLINE_SECONDS),
         provably_dead=_worker_is_dead,
     )
+    reconciliation = ReconciliationActivities(sweep, Closures(parts.journal, client), client)
     return Worker(
         client,
         task_queue=queue or task_queue(parts.origin),
         identity=f"{os.getpid()}@{socket.gethostname()}",
-        workflows=[Incident, Reconciliation, *workflows],
+        workflows=[Incident, EffectCommand, Reconciliation, *workflows],
         activities=[
             inventory.reserve,
             inventory.confirm,
             inventory.release,
             EffectActivities(parts.journal, parts.provider, parts.origin).settle,
+            CommandActivities(EffectDesk(parts.journal, parts.provider, origin=parts.origin)).command,
             JournalActivities(parts.journal, parts.origin).record_decision,
-            ReconciliationActivities(sweep, client).sweep_page,
+            reconciliation.sweep_page,
+            reconciliation.follow_page,
             *activities,
         ],
         workflow_runner=sandbox(),
@@ -187,7 +194,7 @@ async def run(
         await asyncio.to_thread(check_schema, "journal", engine)
         await check_search_attributes(client)
         name = f"worker {os.getpid()}@{socket.gethostname()}"
-        journal = Journal(engine, recorded_by=name, **settings.rules)
+        journal = OperatorJournal(engine, recorded_by=name, **settings.rules)
         parts = Parts(journal=journal, provider=provider, origin=settings.origin)
         async with build(client, parts, workflows=workflows, activities=activities):
             neighbours = Neighbours(journal, host=identity().host, provably_dead=_worker_is_dead)

@@ -54,7 +54,6 @@ WITHOUT_MIRROR = {
     ),
     "services/journal/reads.py": "proven through the store",
     "services/stored.py": "proven with the verifications of both stores, which read through it",
-    "workflows/reconciliation.py": "proven with whole stories",
     "benchmarks/__main__.py": "run by tests/benchmarks/test_command.py",
     "benchmarks/bare.py": "the baseline, and run by every measurement of it",
     "benchmarks/commits.py": "run by tests/benchmarks/test_command.py",

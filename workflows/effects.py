@@ -15,18 +15,27 @@ unknown; cancelled, it first forbids every further attempt, settles, and then ra
 import asyncio
 import json
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, TypeVar
 
 from temporalio import workflow
-from temporalio.exceptions import ActivityError, ApplicationError
+from temporalio.exceptions import ActivityError, ApplicationError, WorkflowAlreadyStartedError
 
-from activities.contracts import EffectActivities, InventoryActivities, SettleRequest, Standing
-from services.effects.errors import FingerprintMismatch, InvalidEffect, NameUsedTwice
+from activities.contracts import (
+    CommandActivities,
+    CommandRequest,
+    EffectActivities,
+    InventoryActivities,
+    Later,
+    SettleRequest,
+    Standing,
+)
+from services.effects.commands import Command, CommandName, Ruling, ToSend
+from services.effects.errors import FingerprintMismatch, InvalidCommand, InvalidEffect, NameUsedTwice
 from services.effects.keys import confirm_name, release_name
 from services.effects.records import Effect, Intent, Outcome, decide
-from services.effects.states import EffectState
+from services.effects.states import TERMINAL, EffectState
 from workflows import policies, search_attributes
 
 T = TypeVar("T")
@@ -38,6 +47,8 @@ _ACTIVITIES: Mapping[str, Callable[..., Any]] = {
     "inventory.confirm": InventoryActivities.confirm,
     "inventory.release": InventoryActivities.release,
 }
+# Runs that began before it was so go on as they began.
+REASON_IN_THE_DECISION = "a-releases-reason-is-in-its-decision"
 # A year: what is held longer is not held but taken.
 LONGEST_HOLD_SECONDS = 31_536_000
 
@@ -67,14 +78,14 @@ def reserve(name: str, quantities: Mapping[str, int], *, hold_seconds: int | Non
     return Effect(name=name, kind="inventory.reserve", request=request, summary=wanted)
 
 
-def confirm(outcome: Outcome, *, generation: int = 1) -> Effect:
+def confirm(outcome: Outcome) -> Effect:
     """Consume what a committed hold keeps: an effect of its own, with its own key and receipt.
 
     Rejected with `hold-expired` where the hold has run out: its units may be somebody else's by then.
     """
     reservation_id = _reservation_of(outcome, "confirm")
     return Effect(
-        name=confirm_name(outcome.name, generation),
+        name=confirm_name(outcome.name, outcome.generation),
         kind="inventory.confirm",
         path={"id": reservation_id},
         request={},
@@ -82,16 +93,29 @@ def confirm(outcome: Outcome, *, generation: int = 1) -> Effect:
     )
 
 
-def release(outcome: Outcome, *, generation: int = 1, reason: str | None = None) -> Effect:
-    """Give back what a committed reservation took: an effect of its own, with its own key and receipt."""
+def release(outcome: Outcome, *, reason: str | None = None) -> Effect:
+    """Give back what a committed reservation took: an effect of its own, with its own key and receipt.
+
+    Args:
+        outcome: of the reservation.
+        reason: for the journal. It is no part of the request: whoever releases, and for whatever reason, asks for the
+            same.
+    """
     reservation_id = _reservation_of(outcome, "release")
+    in_the_request = reason is not None and not workflow.patched(REASON_IN_THE_DECISION)
     return Effect(
-        name=release_name(outcome.name, generation),
+        name=release_name(outcome.name, outcome.generation),
         kind="inventory.release",
         path={"id": reservation_id},
-        request={} if reason is None else {"reason": reason},
+        request={"reason": reason} if in_the_request else {},
         summary=f"release {reservation_id}",
+        why={} if reason is None else {"reason": reason},
     )
+
+
+def command_workflow_id(key: str) -> str:
+    """The workflow that performs this key for a command: one at a time."""
+    return f"effect-command-{key}"
 
 
 def _reservation_of(outcome: Outcome, verb: str) -> str:
@@ -114,12 +138,15 @@ class EffectCancelled(asyncio.CancelledError):
 class _Performance:
     """What one call of `perform` knows, for the queries and for itself."""
 
+    effect: Effect
     intent: Intent
+    asked_at: datetime
     state: EffectState = EffectState.PENDING
     outcome: Outcome | None = None
     given_up: str = ""
     waiting: str = "waiting for the inventory's receipt"
     rounds: int = 0
+    alarmed: bool = False
     send_again: bool = True  # whether the last look at the row left room for another attempt
     unheard: asyncio.Task[None] | None = None
     unknown_since: datetime | None = None
@@ -142,6 +169,34 @@ class _Performance:
         }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GiveUp:
+    """What the Update `give_up` says: of which effect (its name or its key), who, and why."""
+
+    effect: str
+    by: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolve(GiveUp):
+    """What the Update `resolve` says: how it ended, and on what that stands."""
+
+    wanted: EffectState
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redo(GiveUp):
+    """What the Update `redo` says; over an end that was only asserted, a second person."""
+
+    second: str = ""
+
+
+# What every command has beside its arguments.
+_WORD = frozenset({"effect", "by", "reason"})
+
+
 class EffectWorkflow:
     """Base of every workflow that performs effects: `perform`, the queries, the signal and what the UI shows."""
 
@@ -153,6 +208,7 @@ class EffectWorkflow:
         self._journal: list[dict[str, Any]] = []
         self._settled: list[str] = []
         self._woken = 0
+        self._commands = 0
         self._shows_soon = False
 
     def act_for(self, *, origin: str, scope: str | None = None, why: Mapping[str, str] | None = None) -> None:
@@ -207,19 +263,9 @@ class EffectWorkflow:
                     "first one stands. Give each effect a name of its own, in a loop too."
                 )
             )
-        info = workflow.info()
         try:
-            intent = decide(
-                effect,
-                origin=self._origin,
-                scope=self._scope,
-                decided_at=workflow.now(),
-                why=self._why,
-                workflow_id=info.workflow_id,
-                workflow_type=info.workflow_type,
-                first_run_id=info.first_execution_run_id,
-            )
-            performance = _Performance(intent=intent)
+            intent = self._decide(effect)
+            performance = _Performance(effect=effect, intent=intent, asked_at=workflow.now())
             self.note("intent", key=intent.key, name=intent.name, request=json.loads(intent.request))
         except InvalidEffect as error:
             raise _failure(error) from error
@@ -227,6 +273,28 @@ class EffectWorkflow:
         performance.unheard = asyncio.create_task(self._unheard(performance))
         self._show_soon()
         return performance
+
+    def _decide(self, effect: Effect, later: Later | None = None) -> Intent:
+        info = workflow.info()
+        return decide(
+            effect,
+            origin=self._origin,
+            scope=self._scope,
+            decided_at=later.decided_at if later else workflow.now(),
+            why=self._why,
+            workflow_id=info.workflow_id,
+            workflow_type=info.workflow_type,
+            first_run_id=info.first_execution_run_id,
+            generation=later.generation if later else 1,
+        )
+
+    def _go_on_with(self, performance: _Performance, later: Later) -> None:
+        """A person has decided a later generation: that is the one to perform and to answer for."""
+        performance.intent = self._decide(performance.effect, later)
+        performance.state = EffectState.PENDING
+        performance.send_again = True
+        self.note("redo", key=performance.intent.key, name=performance.intent.name, generation=later.generation)
+        self._show_soon()
 
     def _close(self, performance: _Performance) -> None:
         performance.ended = True
@@ -253,10 +321,16 @@ class EffectWorkflow:
         while True:
             woken = self._woken
             standing = await self._attempt(performance)
+            if standing is not None and standing.later is not None:
+                self._go_on_with(performance, standing.later)
+                continue
             if (standing is None or standing.outcome is None) and not performance.given_up:
                 standing = await self._settle(performance)
             if standing is not None and standing.outcome is not None:
                 return self._answer(performance, standing.outcome)
+            if standing is not None and standing.later is not None:
+                self._go_on_with(performance, standing.later)
+                continue
             if performance.given_up:
                 raise asyncio.CancelledError
             await self._pause(pause.total_seconds(), woken)
@@ -284,6 +358,9 @@ class EffectWorkflow:
             standing = await self._settle(performance)
             if standing is not None and standing.outcome is not None:
                 return self._answer(performance, standing.outcome)
+            if standing is not None and standing.later is not None:
+                self._go_on_with(performance, standing.later)
+                continue
             await self._pause(pause.total_seconds(), woken)
             pause = min(pause * 2, policies.LONGEST_WAIT)
 
@@ -332,7 +409,10 @@ class EffectWorkflow:
             self._unknown(performance, f"settling failed ({_cause(error)}): it is tried again")
             return None
         performance.state = standing.state
+        performance.alarmed = standing.alarmed
         performance.send_again = standing.send_again
+        if standing.later is not None:
+            return standing
         if standing.mismatch and standing.state.terminal:
             raise _failure(FingerprintMismatch(standing.mismatch))
         if standing.outcome is None:
@@ -349,7 +429,7 @@ class EffectWorkflow:
             return
 
     def _answer(self, performance: _Performance, outcome: Outcome) -> Outcome:
-        performance.outcome = outcome.since(performance.intent.decided_at)
+        performance.outcome = outcome.since(performance.asked_at)
         return performance.outcome
 
     def _unknown(self, performance: _Performance, waiting: str, *, since: datetime | None = None) -> None:
@@ -386,7 +466,9 @@ class EffectWorkflow:
         unknown = [performance.unknown_since for performance in unsettled if performance.unknown_since]
         workflow.upsert_search_attributes(
             search_attributes.updates(
-                states=[performance.state for performance in unsettled],
+                states=[
+                    search_attributes.ALARM if performance.alarmed else performance.state for performance in unsettled
+                ],
                 keys=[performance.intent.key for performance in unsettled],
                 unknown_since=min(unknown, default=None),
             )
@@ -419,10 +501,88 @@ class EffectWorkflow:
                 return performance.view()
         return None
 
+    @workflow.update(name="give_up", description="Send nothing more of an effect of this run, and close its key")
+    async def give_up(self, word: GiveUp) -> Ruling:
+        """Give an effect up; what owns its key then is its end."""
+        return await self._command(CommandName.GIVE_UP, word)
+
+    @give_up.validator
+    def _check_give_up(self, word: GiveUp) -> None:
+        self._checked(CommandName.GIVE_UP, word)
+
+    @workflow.update(name="resolve", description="Say how an effect of this run ended, with evidence")
+    async def resolve(self, word: Resolve) -> Ruling:
+        """Resolve an effect: the provider is asked, and its receipt decides."""
+        return await self._command(CommandName.RESOLVE, word)
+
+    @resolve.validator
+    def _check_resolve(self, word: Resolve) -> None:
+        self._checked(CommandName.RESOLVE, word)
+        if word.wanted not in TERMINAL:
+            raise InvalidCommand(f"An effect is resolved to committed, rejected or voided, not to {word.wanted}.")
+
+    @workflow.update(name="redo", description="Decide and perform the next generation of an effect of this run")
+    async def redo(self, word: Redo) -> Ruling:
+        """Redo an effect that has ended and does not stand."""
+        return await self._command(CommandName.REDO, word)
+
+    @redo.validator
+    def _check_redo(self, word: Redo) -> None:
+        self._checked(CommandName.REDO, word)
+
+    def _checked(self, name: CommandName, word: GiveUp) -> CommandRequest:
+        """A person's word as a command about one effect of this run."""
+        named = {word.effect}
+        found = next((p for p in self._performed.values() if named & {p.intent.name, p.intent.key}), None)
+        if found is None:
+            raise _failure(InvalidCommand(f"This run has no effect {word.effect!r:.140}. Nothing was changed."))
+        said = {field.name: str(getattr(word, field.name)) for field in fields(word)}
+        arguments = {what: text for what, text in said.items() if what not in _WORD and (text or what != "second")}
+        try:
+            command = Command(name=name, key=found.intent.key, by=word.by, reason=word.reason, arguments=arguments)
+        except InvalidCommand as error:
+            raise _failure(error) from error
+        return CommandRequest(
+            name=name, key=command.key, by=command.by, reason=command.reason, arguments=dict(command.arguments)
+        )
+
+    async def _command(self, name: CommandName, word: GiveUp) -> Ruling:
+        request = self._checked(name, word)
+        self._commands += 1
+        ruling: Ruling = await workflow.execute_activity_method(
+            CommandActivities.command,
+            request,
+            activity_id=f"{name}#{self._commands}",
+            start_to_close_timeout=policies.START_TO_CLOSE,
+            heartbeat_timeout=policies.HEARTBEAT,
+            retry_policy=policies.RETRY,
+            summary=f"{name} {request.key} for {request.by}",
+        )
+        self.note("command", command=name, key=request.key, by=request.by, what=ruling.what, said=ruling.said)
+        if ruling.send is not None:
+            await _send_beside(ruling.send)
+        self._woken += 1
+        return ruling
+
     @workflow.signal(name="wake", description="Somebody has settled an effect: look at the journal now")
     def wake(self) -> None:
         """End the pause that `perform` may be in."""
         self._woken += 1
+
+
+async def _send_beside(send: ToSend) -> None:
+    """Let another workflow perform what this run has an answer for already; it outlives this one."""
+    try:
+        await workflow.start_child_workflow(
+            "EffectCommand",
+            send,
+            id=command_workflow_id(send.key),
+            parent_close_policy=workflow.ParentClosePolicy.ABANDON,
+            task_timeout=policies.TASK_TIMEOUT,
+            static_summary=f"{send.why.get('command', 'command')}: {send.effect.summary}",
+        )
+    except WorkflowAlreadyStartedError:
+        return  # it performs this key already
 
 
 def _failure(error: Exception) -> ApplicationError:

@@ -15,6 +15,7 @@ from temporalio.exceptions import ApplicationError
 from activities.contracts import DecisionRequest, JournalActivities, StandingDecision
 from services.effects.people import LONGEST_REASON, RULE, problem_with_name, same_person
 from services.effects.records import Outcome, OutcomeState
+from services.effects.redo import BACK_ALREADY
 from workflows import policies
 from workflows.effects import EffectCancelled, EffectWorkflow, release, reserve
 
@@ -22,8 +23,6 @@ APPROVAL = "approval"
 SECOND_APPROVAL = "approval.second"
 # The member of the memo that says of whom an approval is waited for.
 WAITING_FOR = "waiting_for"
-# Why a release is refused whose units are back: somebody gave them back before us, or they were only held and time did.
-BACK_ALREADY = frozenset({"invalid-transition", "hold-expired"})
 NOT_ASKED = "This incident needs no approval: it was decided by rule."
 
 
@@ -182,7 +181,7 @@ class Incident(EffectWorkflow):
                 self._complete, timeout=seconds, timeout_summary="declined by the rule, unless approved before"
             )
         except TimeoutError:
-            await self._decide(Approval(approved=False, by=f"{RULE} nobody approved within {seconds} s"))
+            await self._approve(Approval(approved=False, by=f"{RULE} nobody approved within {seconds} s"))
 
     def _complete(self) -> bool:
         """Whether nothing is left to decide."""
@@ -190,7 +189,7 @@ class Incident(EffectWorkflow):
             return False
         return self._second is not None or not _approves(self._approval) or self._incident.approvers == 1
 
-    async def _decide(self, approval: Approval) -> ApprovalAnswer:
+    async def _approve(self, approval: Approval) -> ApprovalAnswer:
         """Record what somebody says unless it has been decided; the decision that stands."""
         first = await self._say(APPROVAL, approval)
         self._approval = first
@@ -276,7 +275,7 @@ class Incident(EffectWorkflow):
         """Record what a person decided; the first decision stands, and a later one is told so."""
         if not self._incident.approval_required:
             raise ApplicationError(NOT_ASKED, non_retryable=True)
-        return await self._decide(approval)
+        return await self._approve(approval)
 
     @approve.validator
     def _check_approval(self, approval: Approval) -> None:

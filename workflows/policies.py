@@ -41,6 +41,8 @@ SWEEP_EVERY = timedelta(seconds=60)
 SWEEP_START_TO_CLOSE = timedelta(seconds=60)
 SWEEP_HEARTBEAT = timedelta(seconds=5)
 SWEEP_PAGES_PER_RUN = 50
+# A thousand effects a minute; the next sweep goes on there. One that somebody asks for waits for no more than that.
+FOLLOWED_PAGES_PER_SWEEP = 16
 
 
 def schedule_to_close(decided_at: datetime, now: datetime) -> timedelta | None:

@@ -17,6 +17,9 @@ PENDING_EFFECTS = SearchAttributeKey.for_int("PendingEffects")
 UNKNOWN_SINCE = SearchAttributeKey.for_datetime("UnknownSince")
 ALL: tuple[SearchAttributeKey[Any], ...] = (EFFECT_STATE, EFFECT_KEY, PENDING_EFFECTS, UNKNOWN_SINCE)
 
+# Among the states: an effect with a late observation that waits for a person.
+ALARM = "alarm"
+
 # Over 2,048 bytes the server terminates the workflow; the rest is room for its own encoding.
 KEY_LIMIT = 40
 KEY_BYTES = 1900

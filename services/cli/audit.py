@@ -43,7 +43,7 @@ def audit(output: Output) -> None:
 
 def as_document(report: Report) -> dict[str, Any]:
     """A report as JSON has it."""
-    names = ("effects", "receipts", "expired", "doubled", "lost", "unresolved", "orphans")
+    names = ("effects", "receipts", "expired", "doubled", "lost", "unresolved", "orphans", "resolved")
     counts = {name: getattr(report, name) for name in names}
     findings = [asdict(finding) | {"what_to_do": finding.what_to_do} for finding in report.findings]
     return {**counts, "stock_conserved": report.stock_conserved, "findings": findings}
@@ -64,6 +64,8 @@ def _show(output: Output, report: Report) -> None:
     output.table(columns, [(*counts, "yes" if report.stock_conserved else "NO")])
     if report.expired:
         output.say(f"Receipts that retention has taken: {report.expired}.")
+    if report.resolved:
+        output.say(f"Differences that a person has dealt with: {report.resolved} (counterfoil journal show KEY).")
     output.say("")
     if report.clean:
         output.say("Every effect has its receipt, every receipt its intent: nothing is doubled, nothing is lost.")

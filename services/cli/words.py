@@ -9,6 +9,7 @@ from typing import Any
 from services.effects.records import EffectRow, Receipt
 from services.journal.rows import Entry, text, timestamp
 
+_DIGESTS = frozenset({"input", "command_id"})
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
@@ -55,9 +56,9 @@ def _decision(body: Mapping[str, Any]) -> str:
 
 
 def members_in_words(body: Mapping[str, Any]) -> str:
-    """A decision's members in one line, without the digest of its input, which compares and says nothing."""
+    """A decision's members in one line, without digests, which compare and say nothing."""
     return ", ".join(
-        f"{name.replace('_', ' ')}: {value}" for name, value in body.items() if name != "input" and value != ""
+        f"{name.replace('_', ' ')}: {value}" for name, value in body.items() if name not in _DIGESTS and value != ""
     )
 
 
@@ -92,6 +93,18 @@ def _observation(body: Mapping[str, Any]) -> str:
     )
 
 
+def _resolution(body: Mapping[str, Any]) -> str:
+    said = {
+        name: value
+        for name, value in body.items()
+        if name not in {"command", "by", "reason", "ruling", "state"} and value != ""
+    }
+    more = members_in_words(said)
+    did = f"; {body['ruling'].replace('-', ' ')}" if body.get("ruling") else ""
+    state = f": the effect is {body['state'].replace('_', ' ')}" if body.get("state") else ""
+    return f"{body['command']} by {body['by']} ({body['reason']}{'; ' + more if more else ''}){did}{state}"
+
+
 _WORDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "decision": _decision,
     "intent": _intent,
@@ -99,4 +112,5 @@ _WORDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "observation": _observation,
     "given_up": lambda body: f"nothing more is sent: {body['why']}",
     "late_observation": lambda body: f"ALARM: {body['alarm']}",
+    "resolution": _resolution,
 }

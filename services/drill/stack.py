@@ -31,7 +31,7 @@ from services.database import migrate, open_engine
 from services.drill.copies import copy_of, put_back
 from services.drill.processes import Child, ProcessError, Processes, TemporalServer, free_port, wait_until
 from services.drill.proxy import FaultProxy
-from services.journal.store import Journal
+from services.journal.operator import OperatorJournal
 from services.reconciliation.audit import audit
 from services.reconciliation.findings import Report
 from workflows import policies
@@ -93,7 +93,7 @@ class Stack:
         self._processes = processes
         self._token = standing.token
         self._engine = open_engine(self.journal_url)
-        self.journal = Journal(self._engine, recorded_by=f"drill {os.getpid()}")
+        self.journal = OperatorJournal(self._engine, recorded_by=f"drill {os.getpid()}")
         self.provider = InventoryClient(self.inventory_url, self._token)
         self._reader = httpx.AsyncClient(
             base_url=self.inventory_url, headers={"Authorization": f"Bearer {self._token}"}, trust_env=False

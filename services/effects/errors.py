@@ -12,7 +12,8 @@ EffectError
    |- Alarmed             an answer that contradicts the intent: a person decides
    |- OriginMismatch      the intent belongs to another deployment
    |- NameUsedTwice       one run used one name for two effects
-   `- InvalidEffect       the effect cannot be written down: no key, no request
+   |- InvalidEffect       the effect cannot be written down: no key, no request
+   `- InvalidCommand      a person's command lacks who, why or what it stands on
 """
 
 
@@ -70,3 +71,7 @@ class NameUsedTwice(Terminal):
 
 class InvalidEffect(Terminal, ValueError):
     """An effect, scope or name that cannot be keyed or written down."""
+
+
+class InvalidCommand(Terminal, ValueError):
+    """A command that does not say who, why, or what it stands on."""

@@ -1,5 +1,6 @@
 """What the engine needs of a provider: the adapter's side of the keyed contract."""
 
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from services.effects.records import Answer, Attempt, EffectRow
@@ -13,6 +14,9 @@ class Provider(Protocol):
 
     async def look_up(self, key: str) -> Answer:
         """Ask for the key's receipt."""
+
+    async def look_up_many(self, keys: Sequence[str]) -> Mapping[str, Answer]:
+        """Ask for the receipts of many keys in as few exchanges as there can be; every key has its answer."""
 
     async def void(self, key: str) -> Answer:
         """Close the key, and say what owns it."""

@@ -24,6 +24,7 @@ class Effect:
         request: the request's JSON members; the engine adds `reference`.
         path: parameters that the kind puts into the URL, e.g. `{"id": "reservation-1"}`.
         summary: what a person reads in Temporal's UI.
+        why: what the decision says of this effect beside what its workflow says of all.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Effect:
     request: Mapping[str, Any]
     path: Mapping[str, str] = field(default_factory=dict)
     summary: str = ""
+    why: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +107,7 @@ def decide(
         fingerprint_version=keys.FINGERPRINT_VERSION,
         supersedes=keys.former_keys(origin, scope, effect.name, generation),
         decided_at=decided_at,
-        why=dict(why),
+        why={**why, **effect.why},
         workflow_id=workflow_id,
         workflow_type=workflow_type,
         first_run_id=first_run_id,
@@ -271,7 +273,9 @@ class EffectRow:
     Attributes:
         deadline: the latest Effect-Not-After ever marked; before any mark, the one that the first would carry.
         alarmed: a late observation on this key that no person has dealt with.
-        receipt: what settled it.
+        receipt: what settled it; None on a settled row where a person asserted the end.
+        closed_as: how its workflow ended, once that was seen (`ClosedAs`); None while it is open or nobody has looked.
+        accepted: a person takes responsibility for it, whatever became of its workflow.
     """
 
     key: str
@@ -300,6 +304,13 @@ class EffectRow:
     created_at: datetime
     settled_at: datetime | None = None
     receipt: Receipt | None = None
+    closed_as: str | None = None
+    accepted: bool = False
+
+    @property
+    def asserted(self) -> bool:
+        """Whether a person's word settled it, and no receipt."""
+        return self.state.terminal and self.receipt is None
 
 
 class OutcomeState(StrEnum):
@@ -318,6 +329,7 @@ class Outcome:
     Attributes:
         receipt: the provider's half, whole.
         replayed: it had been settled before this run asked for it.
+        asserted: a person said so, with evidence, where the provider cannot say: there is no receipt.
         decided_at: the earliest decision of it that the journal knows; None in histories of before this was kept.
     """
 
@@ -328,6 +340,8 @@ class Outcome:
     replayed: bool
     settled_at: datetime
     decided_at: datetime | None = None
+    generation: int = 1
+    asserted: bool = False
 
     @property
     def committed(self) -> bool:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from services.effects.commands import LATE_RULINGS
 from services.effects.keys import derive_key
 from services.effects.states import MOVES, TERMINAL, EffectState
 from services.journal.rows import entry_digest, text
@@ -94,6 +95,8 @@ def fold(entries: Sequence[WrittenEntry]) -> dict[str, Any] | None:
                 if not decided:
                     raise OutOfOrder(f"entry {entry.id} is an intent without an earlier decision")
                 row = _born(entry, body) if row is None else _asked_again(row, body)
+            elif row is None and entry.kind == "resolution":
+                continue  # of an orphan: a receipt that no intent is for
             elif row is None:
                 raise OutOfOrder(f"entry {entry.id} is of kind {entry.kind} without an earlier intent")
             else:
@@ -153,6 +156,8 @@ def _born(entry: WrittenEntry, body: Mapping[str, Any]) -> dict[str, Any]:
         "created_at": entry.recorded_at,
         "settled_at": None,
         "receipt": None,
+        "closed_as": None,
+        "accepted": False,
     }
 
 
@@ -172,13 +177,19 @@ def _apply(row: dict[str, Any], entry: WrittenEntry, body: Mapping[str, Any]) ->
             row["attempts"] += 1
         case "observation":
             state = EffectState(body["state"])
-            if state == row["state"]:
+            if "closed_as" in body:
+                row["closed_as"] = body["closed_as"]
+            elif state == row["state"]:
                 return
-            _move(row, entry, state, body)
+            else:
+                _move(row, entry, state, text(body["receipt"]) if state in TERMINAL else None)
         case "given_up":
             row["given_up"] = True
         case "late_observation":
             row["alarmed"] = True
+        case "resolution":
+            if not _resolve(row, entry, body):
+                return
         case _:
             raise Unfoldable(f"entry {entry.id} is of kind {entry.kind}, which this build never writes for an effect")
     row["version"] += 1
@@ -195,10 +206,27 @@ def _check_attempt(row: Mapping[str, Any], entry: WrittenEntry, body: Mapping[st
         raise OutOfOrder(f"entry {entry.id} is attempt {body['number']} after {row['attempts']}")
 
 
-def _move(row: dict[str, Any], entry: WrittenEntry, state: EffectState, body: Mapping[str, Any]) -> None:
+def _resolve(row: dict[str, Any], entry: WrittenEntry, body: Mapping[str, Any]) -> bool:
+    """What a person's word did to the row; most of it only asks, and the answer moves the row."""
+    ruling = body.get("ruling")
+    match ruling:
+        case None:
+            return False
+        case "asserted":
+            _move(row, entry, EffectState(body["state"]), None)
+        case "accepted":
+            row["accepted"] = True
+        case _ if ruling in LATE_RULINGS:
+            row["alarmed"] = False
+        case _:
+            raise Unfoldable(f"entry {entry.id} has the ruling {ruling}, which this build never writes")
+    return True
+
+
+def _move(row: dict[str, Any], entry: WrittenEntry, state: EffectState, receipt: str | None) -> None:
     if state not in MOVES[EffectState(row["state"])]:
         raise OutOfOrder(f"entry {entry.id} moves the effect from {row['state']} to {state}")
     row["state"] = state.value
     if state in TERMINAL:
         row["settled_at"] = entry.recorded_at
-        row["receipt"] = text(body["receipt"])
+        row["receipt"] = receipt

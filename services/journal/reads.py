@@ -17,7 +17,7 @@ from services.effects.states import EffectState
 from services.journal import rows
 from services.journal.fold import Snapshot, WrittenEntry
 from services.journal.rows import Decision, Entry
-from services.journal.statements import EFFECT, EFFECT_LOCKED, EFFECTS_RELATED, ENTRIES_OF_KEY
+from services.journal.statements import EFFECT, EFFECT_LOCKED, EFFECTS_RELATED, ENTRIES_OF_KEY, HIGHEST_DECIDED
 from services.journal.tables import DECISIONS, EFFECTS, ENTRIES, JOURNAL
 
 
@@ -150,7 +150,7 @@ class JournalReads:
             return self._answer(connection, row)
 
     def _answer(self, connection: sa.Connection, row: EffectRow) -> Outcome | None:
-        if row.receipt is None or row.settled_at is None:
+        if row.settled_at is None:
             return None
         related = self._related(connection, row)
         if any(other.alarmed for other in related if other.name == row.name):
@@ -166,11 +166,25 @@ class JournalReads:
             name=row.name,
             key=row.key,
             state=state,
-            receipt=row.receipt.body,
+            receipt={} if row.receipt is None else row.receipt.body,
             replayed=False,
             settled_at=row.settled_at,
             decided_at=row.decided_at,
+            generation=row.generation,
+            asserted=row.asserted,
         )
+
+    def later(self, row: EffectRow) -> Decision | None:
+        """The decision of the highest generation of an effect, where that is a later one than this row's."""
+        with reading(self._engine) as connection:
+            return self._later(connection, row)
+
+    def _later(self, connection: sa.Connection, row: EffectRow) -> Decision | None:
+        of = {"of_origin": row.origin, "of_scope": row.scope, "of_name": row.name}
+        generation = connection.execute(HIGHEST_DECIDED, of).scalar_one()
+        if generation is None or generation <= row.generation:
+            return None
+        return self._standing(connection, row.origin, row.scope, row.name, generation)
 
     def _related(self, connection: sa.Connection, row: EffectRow) -> tuple[EffectRow, ...]:
         """Every generation of the effect, and of its release."""

@@ -94,12 +94,13 @@ def new_effect(intent: Intent, *, born_by: str, created_at: datetime) -> dict[st
         "version": 1,
         "attempts": 0,
         "created_at": created_at,
+        "accepted": False,
     }
 
 
 def complete(new: Mapping[str, Any]) -> dict[str, Any]:
     """A new effects row as it is read back: with the columns that are empty at first."""
-    return {"last_not_after": None, "settled_at": None, "receipt": None, **new}
+    return {"last_not_after": None, "settled_at": None, "receipt": None, "closed_as": None, **new}
 
 
 def effect_row(row: sa.RowMapping | Mapping[str, Any], send_window: timedelta) -> EffectRow:

@@ -20,10 +20,11 @@ EFFECTS_RELATED = sa.select(EFFECTS).where(
 
 # What forbids a name another mark: the highest generation that was decided, and whether an alarm stands in any.
 _OF_NAME: dict[str, sa.BindParameter[str]] = {name: sa.bindparam(f"of_{name}") for name in ("origin", "scope", "name")}
+HIGHEST_DECIDED = sa.select(sa.func.max(DECISIONS.c.generation)).where(
+    *(DECISIONS.c[name] == value for name, value in _OF_NAME.items())
+)
 BARS = sa.select(
-    sa.select(sa.func.max(DECISIONS.c.generation))
-    .where(*(DECISIONS.c[name] == value for name, value in _OF_NAME.items()))
-    .scalar_subquery(),
+    HIGHEST_DECIDED.scalar_subquery(),
     sa.exists().where(*(EFFECTS.c[name] == value for name, value in _OF_NAME.items()), EFFECTS.c.alarmed.is_(True)),
 )
 

@@ -58,11 +58,13 @@ class Begun:
         row: the effect as it stands.
         attempt: the mark, when this call wrote it; the caller may send.
         refused: why there is no mark, for people; empty when there is one.
+        later: the decision of the highest generation, where that is a later one: it is what is to be performed.
     """
 
     row: EffectRow
     attempt: Attempt | None = None
     refused: str = ""
+    later: Decision | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +83,7 @@ class Observed:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Writing:
+class Writing:
     """One write transaction under way; what it appends goes in at its end, in one statement."""
 
     connection: sa.Connection
@@ -90,12 +92,14 @@ class _Writing:
     _entries: list[dict[str, Any]] = field(default_factory=list)
 
     def append(self, key: str, kind: str, body: Mapping[str, Any]) -> None:
+        """Add an entry, at the transaction's end."""
         written = text(dict(body))
         entry = {"key": key, "kind": kind, "body": written, "recorded_at": self.now, "recorded_by": self.by}
         digest = rows.entry_digest(key, kind, written, self.now, self.by)
         self._entries.append(entry | {"digest": digest})
 
     def flush(self) -> None:
+        """Write the entries, in their order."""
         if self._entries:  # as parameters, not by `.values()`: see `insert_once`
             self.connection.execute(ENTRY_APPENDED, self._entries)
 
@@ -140,10 +144,11 @@ class Journal(JournalReads):
             CommitUnknown: the mark may come to be there: nothing may be sent for it.
         """
 
-        def work(tx: _Writing) -> Begun:
+        def work(tx: Writing) -> Begun:
             row, created = self._ensure(tx, intent, born_by="attempt")
             if not created:
-                return Begun(row=row, refused="the key has been begun before")
+                later = self._later(tx.connection, row)
+                return Begun(row=row, refused="the key has been begun before", later=later)
             return self._mark(tx, row, mark)
 
         return self._marked(work, intent, mark)
@@ -155,7 +160,7 @@ class Journal(JournalReads):
             CommitUnknown: the mark may come to be there: nothing may be sent for it.
         """
 
-        def work(tx: _Writing) -> Begun:
+        def work(tx: Writing) -> Begun:
             row, _ = self._ensure(tx, intent, born_by="attempt")
             return self._mark(tx, row, mark)
 
@@ -176,7 +181,7 @@ class Journal(JournalReads):
             FingerprintMismatch: the key stands for another payload: it is not this caller's to give up.
         """
 
-        def work(tx: _Writing) -> EffectRow:
+        def work(tx: Writing) -> EffectRow:
             row, _ = self._ensure(tx, intent, born_by="recovery")
             if row.given_up or row.state.terminal:
                 return row
@@ -203,16 +208,16 @@ class Journal(JournalReads):
             lambda tx: self._decide(tx, origin, scope, name, generation, decided_at=decided_at, body=body)
         )
 
-    def _write(self, work: Callable[[_Writing], T]) -> T:
+    def _write(self, work: Callable[[Writing], T]) -> T:
         def whole(connection: sa.Connection) -> T:
-            tx = _Writing(connection=connection, now=self._clock(), by=self._recorded_by)
+            tx = Writing(connection=connection, now=self._clock(), by=self._recorded_by)
             result = work(tx)
             tx.flush()
             return result
 
         return self._commits.run(whole)
 
-    def _marked(self, work: Callable[[_Writing], Begun], intent: Intent, mark: Mark) -> Begun:
+    def _marked(self, work: Callable[[Writing], Begun], intent: Intent, mark: Mark) -> Begun:
         try:
             return self._write(work)
         except CommitUnknown:
@@ -223,7 +228,7 @@ class Journal(JournalReads):
                 raise
             return Begun(row=row, attempt=attempts[mark.attempt_id])
 
-    def _observe(self, tx: _Writing, key: str, answer: Answer, attempt_id: str | None) -> Observed:
+    def _observe(self, tx: Writing, key: str, answer: Answer, attempt_id: str | None) -> Observed:
         row = self._locked(tx, key)
         if row is None:
             raise LookupError(f"The journal has no effect {key}: own the row before observing.")
@@ -245,7 +250,7 @@ class Journal(JournalReads):
             row = self._late_predecessor(tx, row, settlement.predecessor, settlement.alarm or "")
         return Observed(row=row, settlement=settlement, outcome=self._answer(tx.connection, row))
 
-    def _ensure(self, tx: _Writing, intent: Intent, *, born_by: str) -> tuple[EffectRow, bool]:
+    def _ensure(self, tx: Writing, intent: Intent, *, born_by: str) -> tuple[EffectRow, bool]:
         key = intent.key
         row = self._locked(tx, key)
         if row is None:
@@ -271,7 +276,7 @@ class Journal(JournalReads):
             row = self._update(tx, row, {"decided_at": intent.decided_at})
         return row, False
 
-    def _mark(self, tx: _Writing, row: EffectRow, mark: Mark) -> Begun:
+    def _mark(self, tx: Writing, row: EffectRow, mark: Mark) -> Begun:
         refused = self._refusal(tx, row)
         if not refused and self._has_mark(tx, row, mark.attempt_id):
             refused = "this attempt has been marked before"
@@ -304,7 +309,7 @@ class Journal(JournalReads):
         )
         return Begun(row=row, attempt=attempt)
 
-    def _refusal(self, tx: _Writing, row: EffectRow) -> str:
+    def _refusal(self, tx: Writing, row: EffectRow) -> str:
         if row.state.terminal:
             return f"it is settled: {row.state}"
         if row.state is EffectState.IN_DOUBT:
@@ -319,11 +324,11 @@ class Journal(JournalReads):
             return "a late observation on its name waits for a person"
         return ""
 
-    def _has_mark(self, tx: _Writing, row: EffectRow, attempt_id: str) -> bool:
+    def _has_mark(self, tx: Writing, row: EffectRow, attempt_id: str) -> bool:
         marks = fold_attempts(self._entries(tx.connection, row.key)) if row.attempts else ()
         return any(mark.attempt_id == attempt_id for mark in marks)
 
-    def _move(self, tx: _Writing, row: EffectRow, state: EffectState, receipt: Receipt | None) -> EffectRow:
+    def _move(self, tx: Writing, row: EffectRow, state: EffectState, receipt: Receipt | None) -> EffectRow:
         if row.state not in sources(state):
             raise RuntimeError(f"{row.key} cannot go from {row.state} to {state}; nothing was recorded.")
         values: dict[str, Any] = {"state": state}
@@ -331,7 +336,7 @@ class Journal(JournalReads):
             values |= {"settled_at": tx.now, "receipt": None if receipt is None else text(receipt.body)}
         return self._update(tx, row, values)
 
-    def _update(self, tx: _Writing, row: EffectRow, values: Mapping[str, Any]) -> EffectRow:
+    def _update(self, tx: Writing, row: EffectRow, values: Mapping[str, Any]) -> EffectRow:
         read = {"of_key": row.key, "of_version": row.version}
         change = {**values, "version": row.version + 1}
         landed = tx.connection.execute(EFFECT_CHANGED, read | change).mappings().one_or_none()
@@ -339,7 +344,7 @@ class Journal(JournalReads):
             raise RuntimeError(f"The row of {row.key} changed under its lock; nothing was recorded.")
         return self._row(landed)
 
-    def _late(self, tx: _Writing, row: EffectRow, receipt: Receipt, alarm: str) -> EffectRow:
+    def _late(self, tx: Writing, row: EffectRow, receipt: Receipt, alarm: str) -> EffectRow:
         recorded = any(
             entry.kind == "late_observation" and entry.body["receipt"]["receipt_id"] == receipt.receipt_id
             for entry in self._entries(tx.connection, row.key)
@@ -349,7 +354,7 @@ class Journal(JournalReads):
         tx.append(row.key, "late_observation", {"alarm": alarm, "receipt": receipt.body})
         return self._update(tx, row, {"alarmed": True})
 
-    def _late_predecessor(self, tx: _Writing, row: EffectRow, receipt: Receipt, alarm: str) -> EffectRow:
+    def _late_predecessor(self, tx: Writing, row: EffectRow, receipt: Receipt, alarm: str) -> EffectRow:
         # The journal was wrong about the former generation, even where it has it as committed: its release is not what
         # the journal thinks. Where it has no row of it, the alarm stands on the row that was refused.
         former = self._locked(tx, receipt.key)
@@ -360,7 +365,7 @@ class Journal(JournalReads):
 
     def _decide(
         self,
-        tx: _Writing,
+        tx: Writing,
         origin: str,
         scope: str,
         name: str,
@@ -395,10 +400,10 @@ class Journal(JournalReads):
             raise RuntimeError(f"The decision {name} of {scope} was neither recorded nor found.")
         return standing, False
 
-    def _locked(self, tx: _Writing, key: str) -> EffectRow | None:
+    def _locked(self, tx: Writing, key: str) -> EffectRow | None:
         return self._read(tx.connection, key, lock=True)
 
-    def _existing(self, tx: _Writing, key: str) -> EffectRow:
+    def _existing(self, tx: Writing, key: str) -> EffectRow:
         row = self._locked(tx, key)
         if row is None:
             raise RuntimeError(f"The row of {key} is gone inside its own transaction.")

@@ -72,7 +72,9 @@ EFFECTS = sa.Table(
     sa.Column("first_run_id", sa.Text, nullable=False),
     sa.Column("created_at", UtcDateTime, nullable=False),
     sa.Column("settled_at", UtcDateTime),
-    sa.Column("receipt", sa.Text),  # canonical JSON, as it settled the effect
+    sa.Column("receipt", sa.Text),  # canonical JSON, as it settled the effect; null where a person asserted the end
+    sa.Column("closed_as", sa.String(16)),  # how its workflow ended, once that was seen
+    sa.Column("accepted", sa.Boolean(create_constraint=False), nullable=False, server_default=sa.false()),
     sa.UniqueConstraint("origin", "scope", "name", "generation"),
     sa.CheckConstraint("state IN ('pending', 'in_doubt', 'committed', 'rejected', 'voided')", name="state"),
     sa.CheckConstraint("born_by IN ('attempt', 'recovery')", name="born_by"),
@@ -88,6 +90,13 @@ sa.Index(
     sqlite_where=EFFECTS.c.settled_at.is_(None),
     postgresql_where=EFFECTS.c.settled_at.is_(None),
 )
+# What stands for a workflow that is open, or that ended otherwise than Completed; of the rest nobody has to take care.
+WATCHED = sa.and_(
+    EFFECTS.c.state == "committed",
+    EFFECTS.c.accepted.is_(False),
+    sa.or_(EFFECTS.c.closed_as.is_(None), EFFECTS.c.closed_as != "completed"),
+)
+sa.Index("ix_effects_watched", EFFECTS.c.key, sqlite_where=WATCHED, postgresql_where=WATCHED)
 
 ENTRIES = sa.Table(
     "entries",

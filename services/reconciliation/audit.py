@@ -68,5 +68,6 @@ async def audit(
         effects=second.effects,
         receipts=second.receipts,
         expired=second.expired,
+        resolved=second.resolved,
         findings=tuple(finding for finding in second.findings if (finding.rule, finding.key) in before),
     )

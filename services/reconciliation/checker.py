@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from services.effects import keys
+from services.effects.commands import LATE_RULINGS, RulingKind
 from services.effects.errors import InvalidEffect
 from services.effects.records import EffectRow, Receipt
 from services.effects.settle import mismatch
@@ -24,6 +25,18 @@ from services.reconciliation.provider_half import ProviderHalf, Remains
 NO_RECEIPT = "no receipt"
 NO_ROW = "no such effect"
 _DELIVERY = "inventory.deliver"
+_RULINGS = LATE_RULINGS | {RulingKind.ASSERTED}
+# Disagreements between the halves: a person may have said which one is right, or that nothing will come back.
+_UP_TO_A_PERSON = frozenset(
+    {
+        Rule.LOST,
+        Rule.ORPHAN,
+        Rule.RECEIPT_MISSING,
+        Rule.STATES_DISAGREE,
+        Rule.RECEIPT_DIFFERS,
+        Rule.PAYLOAD,
+    }
+)
 
 
 def check(snapshot: Snapshot, provider: ProviderHalf, *, origin: str | None = None) -> Report:
@@ -46,13 +59,19 @@ def check(snapshot: Snapshot, provider: ProviderHalf, *, origin: str | None = No
     seen = _seen_before(provider, journal)
     findings += _without_row(provider, seen, journal, origins)
     findings += check_ledger(provider, seen)
+    ruled = _ruled(snapshot, journal)
     first: dict[tuple[Rule, str], Finding] = {}
+    resolved: set[str] = set()
     for finding in findings:
-        first.setdefault((finding.rule, finding.key), _with_words(finding, journal.get(finding.key)))
+        if finding.key in ruled and finding.rule in _UP_TO_A_PERSON:
+            resolved.add(finding.key)
+        else:
+            first.setdefault((finding.rule, finding.key), _with_words(finding, journal.get(finding.key)))
     return Report(
         effects=len(snapshot.effects),
         receipts=len(provider.receipts),
         expired=len(provider.dropped),
+        resolved=len(resolved),
         findings=tuple(first.values()),
     )
 
@@ -169,6 +188,20 @@ def _journal(snapshot: Snapshot) -> Iterator[Finding]:
             other = differences(row, folded)
             if other:
                 yield _of_journal(Rule.FOLD, key, other)
+
+
+def _ruled(snapshot: Snapshot, journal: Mapping[str, EffectRow]) -> set[str]:
+    """The keys of which a person has said what holds, and nothing has contradicted that since."""
+    ruled = set()
+    for entry in snapshot.entries:
+        if entry.kind != "resolution":
+            continue
+        try:
+            if json.loads(entry.body).get("ruling") in _RULINGS:
+                ruled.add(entry.key)
+        except (ValueError, AttributeError, RecursionError):
+            continue  # the fold says so
+    return {key for key in ruled if key not in journal or not journal[key].alarmed}
 
 
 def _expired(provider: ProviderHalf) -> set[str]:

@@ -103,6 +103,7 @@ class Report:
         effects: rows in the journal.
         receipts: receipts at the provider, of every kind.
         findings: at most one for each rule and key.
+        resolved: effects and orphans whose halves differ, and of which a person has said what holds.
         expired: receipts that retention has taken: those of the journal's keys, and those that moved stock.
     """
 
@@ -110,6 +111,7 @@ class Report:
     receipts: int
     findings: tuple[Finding, ...]
     expired: int = 0
+    resolved: int = 0
 
     @property
     def clean(self) -> bool:

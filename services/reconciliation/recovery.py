@@ -20,7 +20,7 @@ OWNERSHIP_SLACK = timedelta(seconds=1)
 
 
 async def recover(
-    journal: Journal, provider: Provider, row: EffectRow, *, may_void: bool = True
+    journal: Journal, provider: Provider, row: EffectRow, *, heard: Answer | None = None, may_void: bool = True
 ) -> tuple[Observed, Answer]:
     """Look an unsettled effect's receipt up, and void its key where `settle` says so.
 
@@ -28,12 +28,13 @@ async def recover(
         journal: where the row is.
         provider: whom to ask.
         row: an unsettled row of this journal.
+        heard: what a look-up has answered just now, after the row was read; without it, the provider is asked.
         may_void: False where the caller has no say over the key.
 
     Returns:
         The row after the journal's last update, with what follows; and the provider's last answer.
     """
-    answer = await provider.look_up(row.key)
+    answer = heard or await provider.look_up(row.key)
     observed = await asyncio.to_thread(journal.observe, row.key, answer)
     if may_void and observed.settlement.next is Next.VOID:
         answer = await provider.void(row.key)

@@ -3,7 +3,7 @@
 import itertools
 import shutil
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -20,7 +20,7 @@ from services.database import migrate, open_engine
 from services.effects.provider import Provider
 from services.effects.records import Answer, Attempt, EffectRow, Intent, Mark, Seen, Source
 from services.effects.states import EffectState
-from services.journal.store import Journal
+from services.journal.operator import OperatorJournal
 from tests.services.effects.halves import make_intent
 from tests.services.inventory.conftest import NOW, Caller, Clock, Service, connect, running
 
@@ -30,6 +30,8 @@ _tokens = itertools.count(1)
 
 Exchange = Callable[[], Awaitable[Answer]]
 Fault = Callable[[Exchange], Awaitable[Answer]]
+Many = Callable[[], Awaitable[Mapping[str, Answer]]]
+FaultOfMany = Callable[[Sequence[str], Many], Awaitable[Mapping[str, Answer]]]
 
 
 class Wire(httpx.AsyncHTTPTransport):
@@ -43,8 +45,9 @@ class Wire(httpx.AsyncHTTPTransport):
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Count it and let it pass."""
-        self.requests.append(request.method)
-        if request.method == "POST":
+        keyed = "idempotency-key" in request.headers
+        self.requests.append("LOOKUP" if request.method == "POST" and not keyed else request.method)
+        if keyed:
             self.bodies.append(await request.aread())
             self.deadlines.append(request.headers.get("effect-not-after", ""))
         return await super().handle_async_request(request)
@@ -61,6 +64,7 @@ class Between(Provider):
         self._real = real
         self.sends: deque[Fault] = deque()
         self.look_ups: deque[Fault] = deque()
+        self.batches: deque[FaultOfMany] = deque()
         self.voids: deque[Fault] = deque()
 
     async def send(self, row: EffectRow, attempt: Attempt) -> Answer:
@@ -70,6 +74,14 @@ class Between(Provider):
     async def look_up(self, key: str) -> Answer:
         """Look up, or what the test wants instead."""
         return await _through(self.look_ups, lambda: self._real.look_up(key))
+
+    async def look_up_many(self, keys: Sequence[str]) -> Mapping[str, Answer]:
+        """Look many up, or what the test wants instead."""
+
+        async def real() -> Mapping[str, Answer]:
+            return await self._real.look_up_many(keys)
+
+        return await (self.batches.popleft()(keys, real) if self.batches else real())
 
     async def void(self, key: str) -> Answer:
         """Void, or what the test wants instead."""
@@ -95,11 +107,16 @@ def instead(seen: Seen, source: Source = Source.SEND, **changes: Any) -> Fault:
     return fault
 
 
+async def none_heard(keys: Sequence[str], _exchange: Many) -> Mapping[str, Answer]:
+    """A look-up of many that never arrives."""
+    return dict.fromkeys(keys, Answer(seen=Seen.UNKNOWN, source=Source.LOOK_UP, reason="the test's unknown"))
+
+
 @dataclass
 class Bench:
     """One journal, one tenant with 10 FILTER-A, one clock for all of them."""
 
-    journal: Journal
+    journal: OperatorJournal
     engine: sa.Engine
     clock: Clock
     caller: Caller
@@ -185,7 +202,7 @@ async def bench_of(service: Service, template: Path, folder: Path) -> AsyncItera
         assert caller.deliver().status_code == 201
         try:
             yield Bench(
-                journal=Journal(engine, recorded_by="bench", clock=service.clock),
+                journal=OperatorJournal(engine, recorded_by="bench", clock=service.clock),
                 engine=engine,
                 clock=service.clock,
                 caller=caller,

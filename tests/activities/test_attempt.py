@@ -10,7 +10,8 @@ from activities.attempt import LEAST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, REFUS
 from services.effects.errors import FingerprintMismatch, HeldBack, NotSent, OutcomeUnknown, Retryable
 from services.effects.records import Answer, Intent, Mark, OutcomeState, Seen, Source
 from services.effects.states import EffectState
-from services.journal.store import Begun, Journal
+from services.journal.operator import OperatorJournal
+from services.journal.store import Begun
 from tests.activities.bench import Bench, Exchange, instead, intent_now, response_lost
 from tests.services.effects.halves import LINES, make_release
 from tests.services.inventory.conftest import NOW
@@ -193,7 +194,7 @@ async def test_giving_up_between_the_look_up_and_the_mark_forbids_the_mark(bench
     """The mark's own transaction looks again, under the row's lock."""
     bench.pending(INTENT)
 
-    class GivenUpMeanwhile(Journal):
+    class GivenUpMeanwhile(OperatorJournal):
         def mark(self, intent: Intent, mark: Mark) -> Begun:
             self.give_up(intent, why="cancelled")
             return super().mark(intent, mark)

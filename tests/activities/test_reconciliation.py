@@ -9,6 +9,7 @@ from temporalio.testing import ActivityEnvironment
 
 from activities.contracts import Page, PageRequest, Swept
 from activities.reconciliation import ReconciliationActivities
+from services.reconciliation.closures import Closures
 from services.reconciliation.sweep import Sweep
 from tests.activities.bench import Bench, intent_now
 
@@ -47,7 +48,9 @@ async def page(bench: Bench, client: Client, request: PageRequest) -> Page:
         provably_dead=lambda _worker: False,
         clock=bench.clock,
     )
-    found: Page = await ActivityEnvironment().run(ReconciliationActivities(sweep, client).sweep_page, request)
+    found: Page = await ActivityEnvironment().run(
+        ReconciliationActivities(sweep, Closures(bench.journal, client), client).sweep_page, request
+    )
     return found
 
 

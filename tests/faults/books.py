@@ -42,13 +42,13 @@ async def read_books(http: httpx.AsyncClient, journal: Journal, proxy: FaultProx
     ours = {row.key: (row.receipt.receipt_id, row.state.value) for row in rows if row.receipt is not None}
     assert ours == theirs
     assert len(theirs) == len(receipts)
-    sent = {key for (key, method), count in proxy.requests.items() if method == "POST" and count}
+    sent = {key for (key, method), count in proxy.requests.items() if method == "POST" and key and count}
     assert sent <= {row.key for row in rows}
     return Books(
         available=stock["available"],
         receipts=tuple(receipt["outcome"] for receipt in receipts),
         movements=tuple(movement["kind"] for movement in movements[1:]),
-        posts=sum(count for (_, method), count in proxy.requests.items() if method == "POST"),
+        posts=sum(count for (key, method), count in proxy.requests.items() if method == "POST" and key),
         effects={row.name: (row.state.value, row.attempts) for row in rows},
     )
 

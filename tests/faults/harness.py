@@ -43,7 +43,7 @@ from services.effects.keys import derive_key
 from services.incident_desk import Started, start_incident
 from services.incidents import Approval, Line, Reservation, Severity
 from services.incidents import Incident as IncidentLine
-from services.journal.store import Journal
+from services.journal.operator import OperatorJournal
 from services.temporal import add_search_attributes, ensure_schedule, schedule_id
 from services.worker import Parts, build
 from tests.faults.books import NAME, SKU, STOCK, WANTED, Books, read_books
@@ -69,7 +69,7 @@ class Case:
     proxy: FaultProxy
     stores: Stores
     journal_url: str
-    journal: Journal  # for a look from outside
+    journal: OperatorJournal  # for a look from outside
     http: httpx.AsyncClient  # to the inventory itself, past the proxy
     workers: list[Child] = field(default_factory=list)
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
@@ -304,7 +304,7 @@ async def open_case(
                 proxy=proxy,
                 stores=bench.stores,
                 journal_url=journal_url,
-                journal=Journal(engine, recorded_by="a fault test"),
+                journal=OperatorJournal(engine, recorded_by="a fault test"),
                 http=http,
             )
             for fault in proxy.unfired:

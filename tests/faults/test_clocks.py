@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from services.journal.store import Journal
+from services.journal.operator import OperatorJournal
 from tests.faults.books import committed
 from tests.faults.harness import Case
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.temporal
 
 async def test_a_fresh_effect_is_no_replay_where_the_workers_clock_is_behind_temporals(case: Case) -> None:
     """Settled "before" it was asked for, by the other clock: the answer still says that it was done now."""
-    case.journal = Journal(
+    case.journal = OperatorJournal(
         case.journal._engine, recorded_by="behind", clock=lambda: datetime.now(UTC) - timedelta(minutes=1)
     )
     async with case.own_worker():

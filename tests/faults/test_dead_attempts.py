@@ -18,6 +18,7 @@ from activities.reconciliation import WORKER_DIED, ReconciliationActivities, fai
 from services.drill.network_faults import DelayRequest, WithholdResponse
 from services.drill.processes import wait_until
 from services.effects.records import Mark
+from services.reconciliation.closures import Closures
 from services.reconciliation.sweep import Sweep
 from services.temporal import schedule_id, sweep_now
 from tests.faults.books import committed
@@ -38,7 +39,8 @@ async def sweep_as_if_all_were_dead(case: Case) -> Page:
         send_deadline=timedelta(seconds=SEND_DEADLINE_SECONDS),
         provably_dead=lambda _worker: True,
     )
-    page: Page = await ActivityEnvironment().run(ReconciliationActivities(sweep, case.client).sweep_page, PageRequest())
+    activities = ReconciliationActivities(sweep, Closures(case.journal, case.client), case.client)
+    page: Page = await ActivityEnvironment().run(activities.sweep_page, PageRequest())
     await provider.close()
     return page
 

@@ -37,7 +37,7 @@ def test_two_processes_that_migrate_at_once_both_find_it_done(url: str, section:
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as other,
     ):
         told = [child.communicate() for child in (one, other)]
-    newest = {"journal": "journal_0002", "inventory": "inventory_0002"}[section]
+    newest = {"journal": "journal_0003", "inventory": "inventory_0002"}[section]
     assert told == [(f"{newest}\n", "")] * 2
 
 

@@ -14,7 +14,7 @@ def test_up_down_and_up_again(url: str) -> None:
     """Nothing is left over, and what is made again is a new journal."""
     ids = []
     for _ in range(2):
-        assert migrate("journal", url) == "journal_0002"
+        assert migrate("journal", url) == "journal_0003"
         engine = open_engine(url)
         check_schema("journal", engine)
         ids.append(Journal(engine, recorded_by="test").journal_id())
@@ -28,7 +28,7 @@ def test_migrating_twice_changes_nothing(url: str) -> None:
     """The journal's identity is written once."""
     ids = []
     for _ in range(2):
-        assert migrate("journal", url) == "journal_0002"
+        assert migrate("journal", url) == "journal_0003"
         engine = open_engine(url)
         ids.append(Journal(engine, recorded_by="test").journal_id())
         engine.dispose()

@@ -338,7 +338,7 @@ MUTANTS: Final = (
         name="the-clock-beats-an-approval",
         rule="G19",
         file="workflows/incident.py",
-        before='await self._decide(Approval(approved=False, by=f"{RULE} nobody approved within {seconds} s"))',
+        before='await self._approve(Approval(approved=False, by=f"{RULE} nobody approved within {seconds} s"))',
         after='return False, f"{RULE} nobody approved within {seconds} s"',
         tests=(
             f"{_APPROVAL_TESTS}::test_when_its_time_is_over_the_rule_declines",

@@ -8,7 +8,7 @@ from activities.inventory_client import LONGEST_PAUSE_SECONDS
 from services.database import LOCK_TIMEOUT_SECONDS
 from services.effects.settle import MARGIN, SEND_WINDOW
 from services.journal.store import Journal
-from services.reconciliation.sweep import LOOK_UPS_AT_ONCE
+from services.reconciliation.sweep import CALLS_AT_ONCE, SCOPE_SECONDS
 from services.settings import WorkerSettings
 from workflows import policies
 
@@ -44,9 +44,11 @@ def test_an_attempt_fits_into_its_activity_and_its_drain() -> None:
 
 
 def test_a_page_of_the_sweep_ends_in_time_though_every_answer_comes_at_the_last_moment() -> None:
-    """A look-up and a void for each row; a page that never ends in time would be tried for ever."""
-    rounds = -(-PageRequest().limit // LOOK_UPS_AT_ONCE)
-    assert timedelta(seconds=rounds * 2 * SEND_DEADLINE_SECONDS + LOCK_TIMEOUT_SECONDS) < policies.SWEEP_START_TO_CLOSE
+    """One look-up of all, then a look-up and a void for each row; a page too long would be tried for ever."""
+    calls = 1 + 2 * -(-PageRequest().limit // CALLS_AT_ONCE)
+    assert timedelta(seconds=calls * SEND_DEADLINE_SECONDS + LOCK_TIMEOUT_SECONDS) < policies.SWEEP_START_TO_CLOSE
+    of_one_scope = SCOPE_SECONDS + 2 * SEND_DEADLINE_SECONDS + LOCK_TIMEOUT_SECONDS
+    assert timedelta(seconds=of_one_scope) < policies.SWEEP_START_TO_CLOSE
 
 
 def test_an_effect_is_tried_without_an_attempt_limit_and_never_seldom() -> None:

@@ -107,7 +107,7 @@ def test_every_activity_call_names_its_time_outs_its_policy_and_its_summary() ->
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call) and "activity" in ast.unparse(node.func).rpartition(".")[2]
     ]
-    assert len(calls) == 4
+    assert len(calls) == 5
     for call in calls:
         named = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
         assert set(named) >= TIME_OUTS
@@ -187,6 +187,6 @@ def test_workflows_and_activities_are_named_for_the_ui() -> None:
         for name in kind.__abstractmethods__  # type: ignore[attr-defined]
     ]
     assert sorted(names) == [
-        "effects.settle", "inventory.confirm", "inventory.release", "inventory.reserve", "journal.record_decision",
-        "reconciliation.sweep_page",
+        "effects.command", "effects.settle", "inventory.confirm", "inventory.release", "inventory.reserve",
+        "journal.record_decision", "reconciliation.follow_page", "reconciliation.sweep_page",
     ]  # fmt: skip

@@ -16,12 +16,14 @@ from temporalio.worker import Worker
 
 from activities import contracts
 from activities.beat import beating
-from activities.contracts import DecisionRequest, SettleRequest, Standing, StandingDecision
+from activities.contracts import CommandRequest, DecisionRequest, Later, SettleRequest, Standing, StandingDecision
+from services.effects.commands import Ruling
 from services.effects.records import Intent, Outcome, OutcomeState
 from services.effects.states import EffectState
 from services.worker import sandbox
 from tests.workflows.probes import Holding, Misuse, Probe
 from workflows import policies
+from workflows.effect_command import EffectCommand
 from workflows.incident import Incident
 
 
@@ -32,6 +34,7 @@ class World:
         self.attempts: deque[Callable[[Intent], Awaitable[Standing]]] = deque()
         self.settles: deque[Callable[[SettleRequest], Awaitable[Standing]]] = deque()
         self.outcomes: dict[str, Outcome] = {}
+        self.rulings: deque[Ruling] = deque()
         self.decisions: dict[tuple[str, str], StandingDecision] = {}  # by scope and name
         self.landing: dict[tuple[str, str], StandingDecision] = {}  # recorded by somebody just after it was asked for
         self.asked: list[tuple[str, Any]] = []
@@ -51,12 +54,12 @@ class World:
 
     async def attempt(self, intent: Intent) -> Standing:
         """Of `inventory.reserve`, `inventory.confirm` and `inventory.release`."""
-        self._tell(intent)
+        self.tell(intent)
         return await (self.attempts.popleft() if self.attempts else self.commit)(intent)
 
     async def settle(self, request: SettleRequest) -> Standing:
         """Of `effects.settle`."""
-        self._tell(request)
+        self.tell(request)
         return await (self.settles.popleft() if self.settles else self.look_up)(request)
 
     async def commit(self, intent: Intent) -> Standing:
@@ -76,7 +79,7 @@ class World:
         receipt = {"receipt_id": f"receipt of {intent.name}", "reservation_id": "reservation-1"}
         outcome = Outcome(
             name=intent.name, key=intent.key, state=state, receipt=receipt, replayed=False,
-            settled_at=intent.decided_at,
+            settled_at=intent.decided_at, generation=intent.generation,
         )  # fmt: skip
         self.outcomes.setdefault(intent.key, outcome)
         return self._standing(intent)
@@ -95,14 +98,15 @@ class World:
         outcome = self.outcomes[intent.key]
         return Standing(key=intent.key, state=EffectState(outcome.state), outcome=outcome)
 
-    def _tell(self, asked: Any) -> None:
+    def tell(self, asked: Any) -> None:
+        """Remember that an activity was asked, and tell whoever waits for it."""
         name = activity.info().activity_type
         self.asked.append((name, asked))
         self.came.put_nowait(name)
 
     def decide(self, request: DecisionRequest) -> StandingDecision | None:
         """Of `journal.record_decision`: the first one stands."""
-        self._tell(request)
+        self.tell(request)
         standing = self.decisions.get((request.scope, request.name))
         self.decisions |= self.landing
         if request.ask_only or standing is not None:
@@ -110,6 +114,12 @@ class World:
         standing = StandingDecision(body=request.body, decided_at=request.decided_at, mine=True)
         self.decisions[request.scope, request.name] = standing
         return standing
+
+
+def redone(intent: Intent, generation: int = 2) -> Standing:
+    """It has ended, and another generation was decided an hour after it."""
+    later = Later(generation=generation, decided_at=intent.decided_at + timedelta(hours=1))
+    return Standing(key=intent.key, state=EffectState.VOIDED, later=later)
 
 
 def waiting(intent: Intent, **changes: Any) -> Standing:
@@ -170,6 +180,19 @@ class Effects(contracts.EffectActivities):
         return await beating(self._world.settle(request))
 
 
+class Commands(contracts.CommandActivities):
+    """Scripted."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    @activity.defn(name="effects.command")
+    async def command(self, request: CommandRequest) -> Ruling:
+        """The next ruling of the script."""
+        self._world.tell(request)
+        return self._world.rulings.popleft()
+
+
 class Journal(contracts.JournalActivities):
     """Scripted."""
 
@@ -207,12 +230,13 @@ class Stage:
         return Worker(
             self.client,
             task_queue=self.queue,
-            workflows=[Probe, Holding, Misuse, Incident],
+            workflows=[Probe, Holding, Misuse, Incident, EffectCommand],
             activities=[
                 inventory.reserve,
                 inventory.confirm,
                 inventory.release,
                 Effects(self.world).settle,
+                Commands(self.world).command,
                 Journal(self.world).record_decision,
             ],
             workflow_runner=sandbox(),

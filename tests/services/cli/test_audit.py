@@ -46,6 +46,7 @@ def test_two_halves_that_agree_end_with_0(counterfoil: Run, clean: World) -> Non
         "lost": 0,
         "unresolved": 0,
         "orphans": 0,
+        "resolved": 0,
         "stock_conserved": True,
         "findings": [],
     }

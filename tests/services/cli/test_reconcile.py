@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from services.drill.network_faults import DelayRequest
 from services.drill.stack import Stack
 from services.effects.states import EffectState
 from tests.services.cli.conftest import Ask
@@ -29,4 +30,17 @@ async def test_what_the_inventory_said_nothing_of_is_no_success(deployment: Stac
     row = deployment.journal.effect(given_up.key)
     assert row is not None
     assert row.state is EffectState.VOIDED  # by this sweep, or by the worker's own a moment before
-    assert set(swept) == {"looked_at", "owned", "matched", "voided", "waiting", "unheard"}
+    assert set(swept) == {"looked_at", "owned", "matched", "voided", "waiting", "unheard", "followed", "left"}
+
+
+async def test_a_sweep_that_takes_its_time_says_how_far_it_is(deployment: Stack, ask: Ask) -> None:
+    """On stderr, while the inventory holds an answer back; stdout is the result and nothing else."""
+    given_up = intent("workshop", "INC-slow", "reserve-filter")
+    held = deployment.proxy.arm_next(lambda call: given_up.key in call.path, DelayRequest())
+    deployment.journal.give_up(given_up, why="the test says so")
+    asked = await ask("reconcile", "--json")
+    held.release()
+    await held.reached()
+    assert asked.returncode in {0, 3}  # 3 where it was this sweep whose look-up was held, and not one just before
+    assert "unsettled effects looked at" in asked.stderr
+    assert json.loads(asked.stdout)["looked_at"] in {0, 1}

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from psycopg import sql
 
 from services.database import migrate, open_engine
-from services.journal.store import Journal
+from services.journal.operator import OperatorJournal
 from services.journal.tables import JOURNAL, METADATA
 from tests.postgres import Databases
 from tests.services.effects.halves import DECIDED_AT
@@ -107,6 +107,6 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def journal(engine: sa.Engine, clock: Clock) -> Journal:
+def journal(engine: sa.Engine, clock: Clock) -> OperatorJournal:
     """This test's store."""
-    return Journal(engine, recorded_by="test", clock=clock)
+    return OperatorJournal(engine, recorded_by="test", clock=clock)

@@ -38,7 +38,7 @@ def fold(entries: Iterable[Entry]) -> dict[str, Any] | None:
             row = {member: body[member] for member in TAKEN}
             row |= {"key": entry.key, "decided_at": body["decided_at"], "created_at": entry.recorded_at, "version": 1}
             row |= {"state": "pending", "given_up": False, "alarmed": False, "attempts": 0, "last_not_after": None}
-            row |= {"settled_at": None, "receipt": None}
+            row |= {"settled_at": None, "receipt": None, "closed_as": None, "accepted": False}
             continue
         if entry.kind == "intent":
             assert body["decided_at"] < row["decided_at"], "an intent is recorded again only when it is earlier"
@@ -51,12 +51,21 @@ def fold(entries: Iterable[Entry]) -> dict[str, Any] | None:
             row["given_up"] = True
         elif entry.kind == "late_observation":
             row["alarmed"] = True
+        elif "closed_as" in body:
+            row["closed_as"] = body["closed_as"]
+        elif entry.kind == "resolution" and "ruling" in body:
+            if body["ruling"] == "asserted":
+                row |= {"state": body["state"], "settled_at": entry.recorded_at}
+            elif body["ruling"] == "accepted":
+                row["accepted"] = True
+            else:
+                row["alarmed"] = False
         elif entry.kind == "observation" and row["state"] not in TERMINAL and body["state"] != row["state"]:
             row["state"] = body["state"]
             if body["state"] in TERMINAL:
                 row |= {"settled_at": entry.recorded_at, "receipt": body["receipt"]}
         else:
-            assert entry.kind in {"observation", "decision"}, entry.kind
+            assert entry.kind in {"observation", "decision", "resolution"}, entry.kind
             continue
         row["version"] += 1
     return row or None
@@ -78,6 +87,8 @@ def as_folded(row: EffectRow, *, marked: bool) -> dict[str, Any]:
         "last_not_after": written(row.deadline) if marked else None,
         "settled_at": row.settled_at,
         "receipt": None if row.receipt is None else row.receipt.body,
+        "closed_as": row.closed_as,
+        "accepted": row.accepted,
     }
 
 

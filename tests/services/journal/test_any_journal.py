@@ -58,7 +58,7 @@ def _decide(engine: sa.Engine, after: int, count: int) -> None:
 
 
 def test_memory_does_not_grow_with_the_journal(either: sa.Engine, either_url: str) -> None:
-    """Sealed, verified and exported by a process of its own; the whole journal in it would be more than sixty megabytes."""
+    """Sealed, verified and exported by a process of its own; all of the journal would be more than sixty megabytes."""
     kilobytes = []
     for after, count, seals in ((0, 1, 1), (1, MANY, 6)):
         _decide(either, after, count)

@@ -9,13 +9,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from services.database import open_engine
+from services.effects.commands import LATE_RULINGS, Command, CommandName, RulingKind
 from services.effects.errors import FingerprintMismatch
 from services.effects.records import Answer, EffectRow, Intent, Seen, Source
 from services.effects.settle import AttemptClass
 from services.effects.settle import fold as attempt_class
 from services.effects.states import MOVES, TERMINAL, EffectState
+from services.journal.operator import OperatorJournal, Refused
 from services.journal.rows import Decision, Entry
-from services.journal.store import Begun, Journal
+from services.journal.store import Begun
 from tests.services.effects.halves import DECIDED_AT, WINDOW, make_intent, make_mark, make_receipt, make_release
 from tests.services.journal.conftest import Clock, NewJournal
 from tests.services.journal.folding import as_folded, digest, fold
@@ -40,7 +42,7 @@ class Lives(RuleBasedStateMachine):
         super().__init__()
         self.engine = open_engine(type(self).new_journal())
         self.clock = Clock()
-        self.journal = Journal(self.engine, recorded_by="test", clock=self.clock)
+        self.journal = OperatorJournal(self.engine, recorded_by="test", clock=self.clock)
         self.rows: dict[str, EffectRow] = {}
         self.entries: tuple[Entry, ...] = ()
         self.decisions: dict[tuple[str, int], Decision] = {}
@@ -170,6 +172,55 @@ class Lives(RuleBasedStateMachine):
         assert mine == (place not in self.decisions)
         assert decision == self.decisions.get(place, decision)
 
+    @rule(intent=intents, by=st.sampled_from(["ada", "bob"]), name=st.sampled_from(CommandName))
+    def command(self, intent: Intent, by: str, name: CommandName) -> None:
+        """A person asks; who asks twice is in the journal once."""
+        if intent.key in self.rows:
+            asked = Command(name=name, key=intent.key, by=by, reason="drawn")
+            assert self.journal.commanded(asked) <= (self.journal.was_commanded(asked))
+
+    @rule(intent=intents, state=st.sampled_from(sorted(TERMINAL)))
+    def assert_end(self, intent: Intent, state: EffectState) -> None:
+        """The first end stands, a person's as well."""
+        if intent.key in self.rows:
+            row = self.journal.assert_end(self._word(CommandName.RESOLVE, intent), state)
+            assert row.state is (self.rows[intent.key].state if self.rows[intent.key].state.terminal else state)
+
+    @rule(intent=intents, ruling=st.sampled_from(sorted(LATE_RULINGS)))
+    def rule_late(self, intent: Intent, ruling: RulingKind) -> None:
+        """No alarm is left on the row."""
+        if intent.key in self.rows:
+            assert not self.journal.rule_late(self._word(CommandName.ACCEPT, intent), ruling).alarmed
+
+    @rule(intent=intents, closed_as=st.sampled_from(["completed", "terminated", None]))
+    def close(self, intent: Intent, closed_as: str | None) -> None:
+        """Its workflow has ended, or runs again."""
+        if intent.key in self.rows:
+            self.journal.closed([intent.key], closed_as, run_id="run-1")
+
+    @rule(intent=intents)
+    def accept(self, intent: Intent) -> None:
+        """A person takes responsibility."""
+        if intent.key in self.rows:
+            assert self.journal.accept(self._word(CommandName.ACCEPT, intent)).accepted
+
+    @rule(intent=intents)
+    def redo(self, intent: Intent) -> None:
+        """Never over what may still do something."""
+        if intent.key not in self.rows:
+            return
+        former = [row for row in self.rows.values() if row.name == intent.name and row.generation <= intent.generation]
+        try:
+            redone = self.journal.decide_redo(self._word(CommandName.REDO, intent))
+        except Refused:
+            return
+        if not redone.repeated:
+            assert len(former) == intent.generation
+            assert all(row.state.terminal and not row.alarmed for row in former)
+
+    def _word(self, name: CommandName, intent: Intent) -> Command:
+        return Command(name=name, key=intent.key, by="ada", reason="drawn")
+
     @rule(seconds=st.integers(-7200, 7200))
     def move_the_clock(self, seconds: int) -> None:
         """Forward or back."""
@@ -203,7 +254,9 @@ class Lives(RuleBasedStateMachine):
             ends = [
                 entry.id
                 for entry in entries
-                if entry.kind == "given_up" or (entry.kind == "observation" and entry.body["state"] in TERMINAL)
+                if entry.kind == "given_up"
+                or (entry.kind == "observation" and entry.body["state"] in TERMINAL)
+                or entry.body.get("ruling") == "asserted"
             ]
             assert not ends or all(entry.id < ends[0] for entry in attempts)
             if key in self.rows:

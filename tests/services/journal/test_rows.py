@@ -70,6 +70,7 @@ def test_an_intent_entry_holds_all_that_the_row_takes_from_it() -> None:
         "version",
         "attempts",
         "created_at",
+        "accepted",
     }
     assert json.loads(rows.text(body)) == body
 

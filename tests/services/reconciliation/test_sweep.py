@@ -3,21 +3,26 @@
 import asyncio
 import subprocess
 import sys
+import threading
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import timedelta
 
 import pytest
 
 from activities.contracts import SEND_DEADLINE_SECONDS, Swept
-from services.effects.records import Intent, Seen, Source
+from services.effects.provider import Provider
+from services.effects.records import Answer, Intent, Seen, Source
 from services.effects.states import EffectState
+from services.journal.store import Observed
 from services.process_identity import ProcessIdentity, identity, provably_dead
-from services.reconciliation.sweep import Sweep
-from tests.activities.bench import Bench, instead, intent_now, response_lost
+from services.reconciliation.sweep import AT_ONCE_PER_SCOPE, Sweep, SweptRow
+from tests.activities.bench import Bench, Between, Many, instead, intent_now, none_heard, response_lost
 from tests.services.reconciliation.test_neighbours import damage
 
 LONG_AGO = timedelta(minutes=1)
+ONE = {"lines": [{"sku": "FILTER-A", "quantity": 1}]}
 
 
 def intents(number: int) -> list[Intent]:
@@ -25,11 +30,11 @@ def intents(number: int) -> list[Intent]:
     return sorted((intent_now(scope=f"INC-{one}") for one in range(number)), key=lambda intent: intent.key)
 
 
-def sweep_of(bench: Bench) -> Sweep:
+def sweep_of(bench: Bench, provider: Provider | None = None) -> Sweep:
     """A worker's sweep, on the bench's clock."""
     return Sweep(
         bench.journal,
-        bench.between,
+        provider or bench.between,
         send_deadline=timedelta(seconds=SEND_DEADLINE_SECONDS),
         provably_dead=lambda worker: provably_dead(ProcessIdentity(**worker)),  # type: ignore[arg-type]
         clock=bench.clock,
@@ -118,6 +123,7 @@ async def test_each_kind_of_row_ends_where_it_belongs(bench: Bench) -> None:
     assert await swept(bench, 2) == {"looked_at": 4, "matched": 2, "voided": 1, "waiting": 1}
     bench.pending(unheard)
     bench.later(LONG_AGO)
+    bench.between.batches.append(none_heard)
     bench.between.look_ups.extend([instead(Seen.UNKNOWN, Source.LOOK_UP)] * 2)
     assert await swept(bench) == {"looked_at": 2, "unheard": 2}
     bench.later(timedelta(hours=25))
@@ -184,3 +190,171 @@ async def test_an_empty_page_is_the_last_one(bench: Bench) -> None:
     page = await sweep_of(bench).page(after_key="", limit=10)
     assert (page.counts, page.next_after) == ({"looked_at": 0}, None)
     assert bench.wire.requests == []
+
+
+async def test_a_page_is_looked_up_in_one_exchange(bench: Bench) -> None:
+    """Receipts, absences and a key to be closed: one question for all of them, one call only for what is closed."""
+    committed, given_up, waits = (intent_now(scope=f"INC-{name}") for name in ("committed", "given-up", "waits"))
+    bench.between.sends.append(response_lost)
+    await asyncio.gather(bench.attempt(committed), return_exceptions=True)
+    for intent in (given_up, waits):
+        bench.pending(intent)
+    bench.journal.give_up(given_up, why="cancelled")
+    bench.later(LONG_AGO)
+    bench.wire.requests.clear()
+    assert await swept(bench) == {"looked_at": 3, "matched": 1, "voided": 1, "waiting": 1}
+    assert bench.wire.requests == ["LOOKUP", "PUT"]
+
+
+async def test_what_the_look_up_of_many_says_nothing_of_is_asked_for_by_itself(bench: Bench) -> None:
+    """One receipt that is left out, or all of them that go unheard: none waits for another's."""
+    all_of_them = intents(3)
+    for intent in all_of_them:
+        bench.between.sends.append(response_lost)
+        await asyncio.gather(bench.attempt(intent), return_exceptions=True)
+    bench.later(LONG_AGO)
+
+    async def first_left_out(keys: Sequence[str], exchange: Many) -> Mapping[str, Answer]:
+        answers = dict(await exchange())
+        return {key: answers[key] for key in keys[1:]}
+
+    bench.between.batches.append(first_left_out)
+    bench.between.look_ups.append(instead(Seen.UNKNOWN, Source.LOOK_UP))
+    assert await swept(bench) == {"looked_at": 3, "matched": 2, "unheard": 1}
+    assert bench.state(all_of_them[0]) is EffectState.PENDING
+    assert await swept(bench) == {"looked_at": 1, "matched": 1}
+
+
+async def test_what_a_page_says_is_journaled_side_by_side(bench: Bench) -> None:
+    """Four observations are always under way at once: those are committed together."""
+    for intent in intents(24):
+        bench.pending(intent)
+    bench.later(LONG_AGO)
+    four = threading.Barrier(4)
+    observe = bench.journal.observe
+
+    def beside_three_others(key: str, answer: Answer) -> Observed:
+        four.wait(30)
+        return observe(key, answer)
+
+    bench.journal.observe = beside_three_others  # type: ignore[method-assign,assignment]
+    assert await swept(bench) == {"looked_at": 24, "waiting": 24}
+    assert [entry.kind for entry in bench.journal.all_entries()].count("observation") == 24
+
+
+class Held(Between):
+    """Holds every void of the keys named until it is let go."""
+
+    def __init__(self, bench: Bench, keys: set[str]) -> None:
+        super().__init__(bench.between)
+        self._keys = keys
+        self.asked: list[str] = []
+        self.let_go = asyncio.Event()
+
+    async def void(self, key: str) -> Answer:
+        """Close the key, or wait."""
+        self.asked.append(key)
+        if key in self._keys:
+            await self.let_go.wait()
+        return await super().void(key)
+
+
+async def test_a_slow_scope_delays_no_other(bench: Bench) -> None:
+    """G14, E22: twenty effects of one scope hang in the provider; every other one is settled and told of meanwhile."""
+    slow = [intent_now(scope="INC-slow", name=f"reserve-{number}") for number in range(20)]
+    others = intents(20)
+    for intent in slow + others:
+        bench.pending(intent)
+        bench.journal.give_up(intent, why="cancelled")
+    bench.later(LONG_AGO)
+    held = Held(bench, {intent.key for intent in slow})
+    sweep = sweep_of(bench, held)
+    told: list[str] = []
+    all_others = asyncio.Event()
+
+    async def tell(one: SweptRow) -> None:
+        told.append(one.row.scope)
+        if len(told) == len(others):
+            all_others.set()
+
+    page = asyncio.create_task(sweep.page(after_key="", limit=64, told=tell))
+    await asyncio.wait_for(all_others.wait(), 30)
+    assert "INC-slow" not in told
+    assert len({intent.key for intent in slow} & set(held.asked)) == AT_ONCE_PER_SCOPE
+    held.let_go.set()
+    assert (await page).counts == {"looked_at": 40, "voided": 40}
+
+
+async def test_a_scope_whose_calls_have_taken_their_time_is_left_for_the_next_sweep(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """G14: a page ends however many effects of one scope are in it; none of them is left for ever."""
+    monkeypatch.setattr("services.reconciliation.sweep.SCOPE_SECONDS", 1e-9)
+    for number in range(6):
+        intent = intent_now(scope="INC-1", name=f"reserve-{number}")
+        bench.pending(intent)
+        bench.journal.give_up(intent, why="cancelled")
+    bench.later(LONG_AGO)
+    first = await swept(bench)
+    assert 1 <= first["voided"] <= AT_ONCE_PER_SCOPE
+    assert first == {"looked_at": 6, "voided": first["voided"], "unheard": 6 - first["voided"]}
+    for _ in range(5):
+        await swept(bench)
+    assert bench.journal.unsettled() == ()
+
+
+async def test_a_claim_ends_with_its_attempt_and_the_record_stays(
+    bench: Bench, dead_worker: dict[str, str | int]
+) -> None:
+    """E67: a worker that cannot be proven dead owns a key for seconds, and what it recorded outlives the claim."""
+    bench.worker = dead_worker | {"host": "elsewhere"}
+    (intent,) = intents(1)
+    row = bench.pending(intent)
+    await bench.between.send(row, bench.journal.attempts(intent.key)[0])
+    assert await swept(bench) == {"looked_at": 1, "owned": 1}
+    bench.later(timedelta(seconds=SEND_DEADLINE_SECONDS + 1))
+    assert await swept(bench) == {"looked_at": 1, "matched": 1}
+    again = await bench.attempt(intent)
+    assert (again.state, again.outcome.replayed, bench.posts(), bench.caller.available()) == ("committed", False, 1, 8)
+
+
+async def test_a_provider_that_never_says_more_than_busy_is_asked_once_a_sweep_and_journaled_once(
+    bench: Bench,
+) -> None:
+    """E40: however often "processing" is answered; once it says that there is nothing, the key is closed."""
+    (intent,) = intents(1)
+    bench.pending(intent)
+    bench.later(timedelta(hours=25))
+    bench.between.look_ups.extend([instead(Seen.BUSY, Source.LOOK_UP)] * 5)
+    for _ in range(5):
+        assert await swept(bench) == {"looked_at": 1, "unheard": 1}
+    assert bench.kinds(intent).count("observation") == 1
+    assert bench.state(intent) is EffectState.PENDING
+    assert await swept(bench) == {"looked_at": 1, "voided": 1}
+
+
+async def test_a_reading_that_lags_closes_nothing_that_is_done(bench: Bench) -> None:
+    """E65: "absent" of a copy that is behind, past the window: the void's answer is the receipt, and it settles."""
+    (intent,) = intents(1)
+    bench.between.sends.append(response_lost)
+    await asyncio.gather(bench.attempt(intent), return_exceptions=True)
+    bench.later(timedelta(hours=25))
+    bench.between.look_ups.append(instead(Seen.ABSENT, Source.LOOK_UP, observed_at=bench.clock.now))
+    assert await swept(bench) == {"looked_at": 1, "matched": 1}
+    assert (bench.state(intent), bench.caller.available()) == (EffectState.COMMITTED, 8)
+
+
+async def test_a_batch_that_is_delivered_again_is_done_once(bench: Bench) -> None:
+    """E34: of fifty, forty-four have been begun, and half of these unheard: fifty intents, fifty receipts."""
+    assert bench.caller.deliver(100).status_code == 201
+    fifty = [intent_now(scope=f"INC-{one}", request=ONE) for one in range(50)]
+    for number, intent in enumerate(fifty[:44]):
+        if number % 2:
+            bench.between.sends.append(response_lost)
+        await asyncio.gather(bench.attempt(intent), return_exceptions=True)
+    bench.later(LONG_AGO)
+    assert await swept(bench) == {"looked_at": 22, "matched": 22}
+    for intent in fifty:
+        await bench.attempt(intent)
+    settled = [row.receipt.receipt_id for row in bench.journal.effects() if row.receipt is not None]
+    assert (len(settled), len(set(settled)), bench.posts(), bench.caller.available()) == (50, 50, 50, 60)

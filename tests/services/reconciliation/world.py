@@ -13,7 +13,8 @@ from services.database import migrate, open_engine
 from services.effects import keys
 from services.effects.records import Effect, Intent, Mark, decide
 from services.effects.settle import Next
-from services.journal.store import Begun, Journal, Observed
+from services.journal.operator import OperatorJournal
+from services.journal.store import Begun, Observed
 from services.reconciliation.recovery import recover
 from tests.services.inventory.conftest import NOW, Caller, Service, connect, running
 
@@ -51,7 +52,7 @@ class World:
 
     service: Service
     caller: Caller
-    journal: Journal
+    journal: OperatorJournal
     journal_url: str
     _ticks: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
@@ -159,7 +160,7 @@ def world_on(inventory_url: str, journal_url: str, **options: Any) -> Iterator[W
             def clock() -> Any:
                 return service.clock.now + timedelta(milliseconds=next(ticks))
 
-            journal = Journal(engine, recorded_by="worker 7@worker-1", clock=clock)
+            journal = OperatorJournal(engine, recorded_by="worker 7@worker-1", clock=clock)
             yield World(service, Caller(http), journal, journal_url)
     finally:
         engine.dispose()

@@ -1,0 +1,77 @@
+"""When another generation of an effect may be decided: the pure rule.
+
+Refused while any former generation may still do something, or stands: whoever redoes a thing that is done, doubles it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from services.effects.keys import LAST_GENERATION
+from services.effects.records import EffectRow
+from services.effects.states import EffectState
+
+# Why a release is refused whose units are back: somebody gave them back before us, or they were only held and time did.
+BACK_ALREADY = frozenset({"invalid-transition", "hold-expired"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Former:
+    """One former generation, as the journal has it.
+
+    Attributes:
+        row: None where the journal has none.
+        release: the row of its release, if there is one.
+        late_stands: a late report that it is committed is believed, or was never dealt with.
+        written_off: what it took will not come back, says a person.
+        asserted_by: who asserted its end, where no receipt settled it.
+    """
+
+    generation: int
+    row: EffectRow | None
+    release: EffectRow | None = None
+    late_stands: bool = False
+    written_off: bool = False
+    asserted_by: str = ""
+
+    @property
+    def given_back(self) -> bool:
+        """Whether what it took is back."""
+        release = self.release
+        if release is None or release.receipt is None:
+            return False
+        return release.state is EffectState.COMMITTED or release.receipt.reason in BACK_ALREADY
+
+
+def refusal(former: Sequence[Former], *, by: str, second: str = "") -> str:
+    """Why no further generation may be decided, for people; empty where it may.
+
+    Args:
+        former: every generation so far, the first one first.
+        by: who wants it.
+        second: who else does, where a former end was only asserted.
+    """
+    if len(former) >= LAST_GENERATION:
+        return f"generation {LAST_GENERATION} is the last one: a further try is an effect with another name"
+    for one in former:
+        why = _bars(one)
+        if why:
+            return f"generation {one.generation} {why}"
+    asserted = [one for one in former if one.asserted_by]
+    if asserted and (not second or second.casefold() in {by.casefold(), *(o.asserted_by.casefold() for o in asserted)}):
+        said = ", ".join(f"generation {one.generation} by {one.asserted_by}" for one in asserted)
+        return f"an end was only asserted ({said}), and no receipt says so: it needs a second person (--second NAME)"
+    return ""
+
+
+def _bars(one: Former) -> str:
+    row = one.row
+    if row is None:
+        return "has no row in the journal: nobody knows what became of it"
+    if not row.state.terminal:
+        return f"is {row.state.replace('_', ' ')}: settle it first (give-up, or resolve)"
+    if row.alarmed:
+        return "has a late observation that nobody has dealt with: accept, resolve or write-off comes first"
+    stands = (row.state is EffectState.COMMITTED and not one.written_off) or one.late_stands
+    if stands and not one.given_back:
+        return "is committed and not released: release it first, or give the second effect a name of its own"
+    return ""

@@ -1,0 +1,272 @@
+"""What a person's commands write: each is journaled before it does anything, and the same command is one entry.
+
+- Every method is one transaction under the locks of the rows that it concludes from.
+- A row moves here only by a person's assertion, where the provider has answered and cannot say; the answers of the
+  provider move it by `Journal.observe`, as everybody's do.
+- A redo locks every former generation's row, so that none of them changes before its decision is there.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from services.effects.commands import LATE_RULINGS, Command, RulingKind
+from services.effects.keys import NAME_LIMIT, derive_key, release_name, released_name
+from services.effects.records import Answer, EffectRow, Intent
+from services.effects.redo import Former, refusal
+from services.effects.states import EffectState
+from services.journal.rows import Decision, Entry, timestamp
+from services.journal.store import Journal, Observed, Writing
+from services.journal.tables import EFFECTS, WATCHED
+
+
+class Refused(Exception):
+    """The journal does not allow it: nothing was recorded. The message says why, for people."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redone:
+    """A redo's decision; `repeated` when it had been taken before by the same command."""
+
+    decision: Decision
+    key: str
+    repeated: bool
+
+
+class OperatorJournal(Journal):
+    """The journal as an operator's commands and the sweep over closed workflows use it."""
+
+    def commanded(self, command: Command) -> bool:
+        """Journal that this was commanded; whether it had been before. It asks, and moves nothing."""
+
+        def work(tx: Writing) -> bool:
+            self._locked(tx, command.key)
+            if self._said(tx, command):
+                return True
+            tx.append(command.key, "resolution", command.body())
+            return False
+
+        return self._write(work)
+
+    def was_commanded(self, command: Command) -> bool:
+        """Whether this was commanded before."""
+        return any(_is(entry, command) for entry in self.entries(command.key))
+
+    def forbid(self, command: Command) -> EffectRow:
+        """Forbid every further mark of an unsettled effect, for a command that has been journaled."""
+
+        def work(tx: Writing) -> EffectRow:
+            row = self._existing(tx, command.key)
+            if row.given_up or row.state.terminal:
+                return row
+            tx.append(row.key, "given_up", {"why": f"{command.by}: {command.reason}"})
+            return self._update(tx, row, {"given_up": True})
+
+        return self._write(work)
+
+    def assert_end(self, command: Command, state: EffectState) -> EffectRow:
+        """Settle an effect by a person's word; whoever settled it first stands."""
+
+        def work(tx: Writing) -> EffectRow:
+            row = self._existing(tx, command.key)
+            if row.state.terminal:
+                return row
+            tx.append(row.key, "resolution", command.body(ruling=RulingKind.ASSERTED, state=state))
+            return self._move(tx, row, state, None)
+
+        return self._write(work)
+
+    def rule_late(self, command: Command, ruling: RulingKind) -> EffectRow:
+        """Deal with the late observation on a row, if it has one: it bars its name no more."""
+        if ruling not in LATE_RULINGS:
+            raise ValueError(f"{ruling} deals with no late observation")
+
+        def work(tx: Writing) -> EffectRow:
+            row = self._existing(tx, command.key)
+            if not row.alarmed:
+                return row
+            tx.append(row.key, "resolution", command.body(ruling=ruling))
+            return self._update(tx, row, {"alarmed": False})
+
+        return self._write(work)
+
+    def accept(self, command: Command) -> EffectRow:
+        """Take a committed effect off the list of what ended workflows left standing."""
+
+        def work(tx: Writing) -> EffectRow:
+            row = self._existing(tx, command.key)
+            if row.accepted:
+                return row
+            tx.append(row.key, "resolution", command.body(ruling=RulingKind.ACCEPTED))
+            return self._update(tx, row, {"accepted": True})
+
+        return self._write(work)
+
+    def write_off(self, command: Command) -> bool:
+        """Journal that nothing will come back of an orphan; whether that had been done before."""
+
+        def work(tx: Writing) -> bool:
+            if self._said(tx, command):
+                return True
+            tx.append(command.key, "resolution", command.body(ruling=RulingKind.WRITTEN_OFF))
+            return False
+
+        return self._write(work)
+
+    def decide_redo(self, command: Command, *, second: str = "") -> Redone:
+        """Decide the generation after the one that the command names, under the locks of all that came before.
+
+        Raises:
+            Refused: a former generation may still do something or stands, or another redo was decided before.
+        """
+
+        def work(tx: Writing) -> Redone:
+            row = self._existing(tx, command.key)
+            self._require_redoable(tx, row, by=command.by, second=second)
+            decision, mine = self._decide(
+                tx,
+                row.origin,
+                row.scope,
+                row.name,
+                row.generation + 1,
+                decided_at=tx.now,
+                body={"by": command.by, "reason": command.reason, "command_id": command.id}
+                | ({"second": second} if second else {}),
+            )
+            key = derive_key(row.origin, row.scope, row.name, row.generation + 1)
+            if not mine and decision.body.get("command_id") != command.id:
+                raise Refused(_decided_before(decision))
+            if mine:
+                tx.append(row.key, "resolution", command.body(generation=row.generation + 1, redo_key=key))
+            return Redone(decision=decision, key=key, repeated=not mine)
+
+        return self._write(work)
+
+    def redo_refused(self, row: EffectRow, *, by: str, second: str = "") -> str:
+        """Why a redo of this generation would be refused now; empty where it would not."""
+        try:
+            self._write(lambda tx: self._require_redoable(tx, row, by=by, second=second))
+        except Refused as error:
+            return str(error)
+        return ""
+
+    def adopt(self, command: Command, intent: Intent, answer: Answer) -> Observed:
+        """Give an orphan its row, born by recovery, and settle it by its receipt.
+
+        Raises:
+            FingerprintMismatch: the key stands for another payload.
+        """
+
+        def work(tx: Writing) -> EffectRow:
+            row, created = self._ensure(tx, intent, born_by="recovery")
+            if created:
+                tx.append(row.key, "resolution", command.body(ruling=RulingKind.ACCEPTED))
+                row = self._update(tx, row, {"accepted": True})
+            return row
+
+        self._write(work)
+        return self.observe(intent.key, answer)
+
+    def closed(self, keys: Sequence[str], closed_as: str | None, *, run_id: str) -> None:
+        """Record how the workflow of these effects ended, where that is not what is known already."""
+
+        def work(tx: Writing) -> None:
+            for key in keys:
+                row = self._existing(tx, key)
+                if row.closed_as == closed_as:
+                    continue
+                seen = "workflow_closed" if closed_as else "workflow_open"
+                body = {"source": "temporal", "seen": seen, "reason": closed_as or "", "state": row.state}
+                tx.append(key, "observation", body | {"closed_as": closed_as, "run_id": run_id})
+                self._update(tx, row, {"closed_as": closed_as})
+
+        self._write(work)
+
+    def watched(self, *, after_key: str = "", limit: int = 500) -> tuple[EffectRow, ...]:
+        """A page of committed effects, by key, whose workflow is open, or ended otherwise than Completed.
+
+        None that is released or accepted, no releases and no confirmations.
+        """
+        statement = _STANDING.where(EFFECTS.c.key > after_key)
+        return self._page(statement, limit)
+
+    def left_standing(self, *, after_key: str = "", limit: int = 500) -> tuple[EffectRow, ...]:
+        """A page of those whose workflow ended otherwise than Completed: somebody releases or accepts them."""
+        statement = _STANDING.where(EFFECTS.c.key > after_key, EFFECTS.c.closed_as.is_not(None))
+        return self._page(statement, limit)
+
+    def alarmed(self, *, after_key: str = "", limit: int = 500) -> tuple[EffectRow, ...]:
+        """A page of effects with a late observation that nobody has dealt with, by key."""
+        statement = sa.select(EFFECTS).where(EFFECTS.c.alarmed.is_(True), EFFECTS.c.key > after_key)
+        return self._page(statement, limit)
+
+    def _said(self, tx: Writing, command: Command) -> bool:
+        return any(_is(entry, command) for entry in self._entries(tx.connection, command.key))
+
+    def _require_redoable(self, tx: Writing, row: EffectRow, *, by: str, second: str) -> None:
+        if released_name(row.name) is None and len(row.name) > NAME_LIMIT:
+            raise Refused("it is an effect without further generations")
+        next_one = self._standing(tx.connection, row.origin, row.scope, row.name, row.generation + 1)
+        if next_one is not None:
+            return  # what was decided once is answered as it was decided
+        former = [self._former(tx, row, generation) for generation in range(1, row.generation + 1)]
+        why = refusal(former, by=by, second=second)
+        if why:
+            raise Refused(why)
+
+    def _former(self, tx: Writing, of: EffectRow, generation: int) -> Former:
+        key = derive_key(of.origin, of.scope, of.name, generation)
+        row = self._locked(tx, key)
+        if row is None:
+            return Former(generation=generation, row=None)
+        entries = self._entries(tx.connection, key)
+        rulings = [entry.body for entry in entries if entry.kind == "resolution" and "ruling" in entry.body]
+        late = any(
+            entry.kind == "late_observation" and entry.body["receipt"]["outcome"] == EffectState.COMMITTED
+            for entry in entries
+        )
+        last = next((body["ruling"] for body in reversed(rulings) if body["ruling"] in LATE_RULINGS), None)
+        return Former(
+            generation=generation,
+            row=row,
+            release=self._release_of(tx, row),
+            late_stands=late and last == RulingKind.BELIEVED,
+            written_off=last == RulingKind.WRITTEN_OFF,
+            asserted_by=next((body["by"] for body in rulings if body["ruling"] == RulingKind.ASSERTED), ""),
+        )
+
+    def _release_of(self, tx: Writing, row: EffectRow) -> EffectRow | None:
+        """The newest generation of its release, locked: it must not be sent between the look and the decision."""
+        if len(row.name) > NAME_LIMIT:
+            return None
+        name = release_name(row.name, row.generation)
+        found = [other for other in self._related(tx.connection, row) if other.name == name]
+        newest = max(found, key=lambda other: other.generation, default=None)
+        return None if newest is None else self._locked(tx, newest.key)
+
+
+def _is(entry: Entry, command: Command) -> bool:
+    return entry.kind == "resolution" and entry.body.get("command_id") == command.id
+
+
+def _decided_before(decision: Decision) -> str:
+    body = decision.body
+    return (
+        f"generation {decision.generation} was decided at {timestamp(decision.recorded_at)} by "
+        f"{body.get('by', 'its workflow')} ({body.get('reason', 'no reason given')}); that decision stands"
+    )
+
+
+_RELEASE = EFFECTS.alias("release")
+_STANDING = sa.select(EFFECTS).where(
+    WATCHED,
+    EFFECTS.c.kind.not_like("%.release"),
+    EFFECTS.c.kind.not_like("%.confirm"),
+    ~sa.exists().where(
+        _RELEASE.c.origin == EFFECTS.c.origin,
+        _RELEASE.c.scope == EFFECTS.c.scope,
+        _RELEASE.c.name == EFFECTS.c.name + ".g" + sa.cast(EFFECTS.c.generation, sa.String) + ".release",
+        _RELEASE.c.state == "committed",
+    ),
+)
