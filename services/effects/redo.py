@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from services.effects.keys import LAST_GENERATION
+from services.effects.people import same_person
 from services.effects.records import EffectRow
 from services.effects.states import EffectState
 
@@ -57,7 +58,8 @@ def refusal(former: Sequence[Former], *, by: str, second: str = "") -> str:
         if why:
             return f"generation {one.generation} {why}"
     asserted = [one for one in former if one.asserted_by]
-    if asserted and (not second or second.casefold() in {by.casefold(), *(o.asserted_by.casefold() for o in asserted)}):
+    others = (by, *(one.asserted_by for one in asserted))
+    if asserted and (not second.strip() or any(same_person(second, other) for other in others)):
         said = ", ".join(f"generation {one.generation} by {one.asserted_by}" for one in asserted)
         return f"an end was only asserted ({said}), and no receipt says so: it needs a second person (--second NAME)"
     return ""

@@ -188,6 +188,15 @@ MUTANTS: Final = (
         paired="a worker that comes back after the retention, over an effect that was given up",
     ),
     Mutant(
+        name="a-person-closes-what-is-forgotten",
+        rule="G10",
+        file="services/effect_desk.py",
+        before="if answer.seen is Seen.ABSENT and to is EffectState.VOIDED and not forgotten:",
+        after="if answer.seen is Seen.ABSENT and to is EffectState.VOIDED:",
+        tests=("tests/services/test_effect_desk.py::test_what_is_older_than_the_retention_is_not_closed_but_asserted",),
+        paired="a provider that forgets its keys, and a person who wants one closed",
+    ),
+    Mutant(
         name="a-mark-after-the-retention",
         rule="G10",
         file=_STORE,
