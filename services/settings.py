@@ -7,6 +7,7 @@ What this module guarantees:
 - Nothing is read at import, and no variable from a file.
 """
 
+import ipaddress
 import re
 import ssl
 from datetime import timedelta
@@ -22,6 +23,8 @@ from services.effects.settle import MARGIN, SEND_WINDOW
 PREFIX = "COUNTERFOIL_"
 SEND_WINDOW_SECONDS = int(SEND_WINDOW.total_seconds())
 MARGIN_SECONDS = int(MARGIN.total_seconds())
+# Long enough for a restart or a short outage, short enough for the same shift to hear of it.
+UNKNOWN_ALARM_SECONDS = 3600
 # `temporal server start-dev` serves its UI a thousand ports above its own.
 DEFAULT_TEMPORAL_UI_URL = "http://localhost:8233"
 
@@ -33,6 +36,7 @@ SHORTEST_SIGNING_KEY = 32
 _ORIGIN = re.compile(r"[a-z0-9][a-z0-9._-]{0,56}")
 # Printable, and without the comma that stands between two of them.
 _SIGNING_KEY = re.compile(rf"[!-+\--~]{{{SHORTEST_SIGNING_KEY},}}")
+_IP_AND_PORT = re.compile(r"(?:(?P<ip>[0-9.]+)|\[(?P<ip6>[0-9A-Fa-f:.]+)\]):[0-9]{1,5}")
 _HTTP_URL = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?(/[A-Za-z0-9._~/-]*)?")
 
 
@@ -71,6 +75,17 @@ def _signing_keys(value: SecretStr | None) -> SecretStr | None:
 def split_keys(value: SecretStr | None) -> tuple[bytes, ...]:
     """The signing keys of a variable, in their order; none if it is not set."""
     return () if value is None else tuple(key.strip(" ").encode() for key in value.get_secret_value().split(","))
+
+
+def _ip_and_port(value: str | None) -> str | None:
+    if value is None:
+        return None
+    found = _IP_AND_PORT.fullmatch(value)
+    try:
+        ipaddress.ip_address((found["ip"] or found["ip6"]) if found else "")
+    except ValueError:
+        raise ValueError("it must be an IP address, a colon and a port") from None
+    return value
 
 
 def _ca_file(value: str) -> str:
@@ -137,6 +152,13 @@ InventoryCaFile = Annotated[
     str | None,
     AfterValidator(_ca_file),
     Field(description="whose certificates the inventory may show", examples=["/etc/counterfoil/ca.pem"]),
+]
+
+
+MetricsAddress = Annotated[
+    str | None,
+    AfterValidator(_ip_and_port),
+    Field(description="where a worker serves its metrics, nowhere if it is not set", examples=["127.0.0.1:9464"]),
 ]
 
 
@@ -290,6 +312,22 @@ class RuleSettings(_Settings):
             margin=timedelta(seconds=self.margin_seconds),
             retention=None if retention is None else timedelta(seconds=retention),
         )
+
+    unknown_alarm_seconds: Annotated[
+        int,
+        Field(
+            gt=0,
+            description="after how long an effect whose outcome is unknown is an alarm",
+            examples=[UNKNOWN_ALARM_SECONDS],
+        ),
+    ] = UNKNOWN_ALARM_SECONDS
+    metrics_address: MetricsAddress = None
+
+    @property
+    def unknown_after(self) -> timedelta:
+        """How long an effect may be unknown before it is an alarm: no longer than until its key may be closed."""
+        longest = self.send_window_seconds + self.margin_seconds
+        return timedelta(seconds=min(self.unknown_alarm_seconds, longest))
 
     @field_validator("margin_seconds")
     @classmethod

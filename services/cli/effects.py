@@ -35,44 +35,64 @@ def effects() -> None:
     help="Only this state; repeatable.  [default: pending and in_doubt]",
 )
 @click.option("--all", "everything", is_flag=True, help="Settled ones too, after the unsettled.")
+@click.option(
+    "--closed", is_flag=True, help="Committed ones that a workflow left standing which ended otherwise than completed."
+)
 @click.option("--scope", help="Only this scope, for example INC-2041.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=LIMIT, show_default=True, help="At most so many.")
 @pass_output
-def list_(output: Output, states: tuple[str, ...], everything: bool, scope: str | None, limit: int) -> None:
+def list_(
+    output: Output, states: tuple[str, ...], *, everything: bool, closed: bool, scope: str | None, limit: int
+) -> None:
     """List what is unsettled, the oldest first; or, with --all or --state, settled effects too, the newest first.
+
+    With --closed: what is committed, while its workflow failed, was cancelled, terminated or deleted, or ran out of
+    time, as far as a sweep has seen it. Somebody releases or accepts each of them (effects release, effects accept).
 
     Exit codes: 0 listed (also when there are none), 2 wrong use, 3 the journal is unreachable.
     """
-    if states and everything:
-        raise click.UsageError("Give --state or --all: not both at once.")
+    if len([one for one in (states, everything, closed) if one]) > 1:
+        raise click.UsageError("Give --state, --all or --closed: not two at once.")
     wanted = () if everything else tuple(EffectState(state) for state in states) or _UNSETTLED
     with open_journal(JournalSettings.read()) as journal:
-        found = journal.listed(states=wanted, scope=scope, limit=limit + 1)
+        if closed:
+            found = journal.left_standing(scope=scope, limit=limit + 1)
+        else:
+            found = journal.listed(states=wanted, scope=scope, limit=limit + 1)
         counts = journal.counts()
     rows, rest = found[:limit], len(found) > limit
     now = datetime.now(UTC)
 
     def people() -> None:
         if rows:
-            columns = ("effect", "state", "age", "attempts", "provider", "key")
-            output.table(columns, [_line(row, now) for row in rows])
+            columns = ("effect", "workflow" if closed else "state", "age", "attempts", "provider", "key")
+            output.table(columns, [_line(row, now, closed=closed) for row in rows])
+        elif closed:
+            output.say(f"No workflow{f' of {scope}' if scope else ''} has left anything standing.")
         else:
             kinds = " or ".join(state.replace("_", " ") for state in wanted)
             output.say(f"No effect{f' of {scope}' if scope else ''} is {kinds}." if wanted else "There are no effects.")
         output.say("")
         if rest:
             output.say(f"There are more: --limit {limit} was reached.")
-        output.say(_in_all(counts) + ("" if everything or states else " --all shows the settled ones too."))
+        output.say(_in_all(counts) + ("" if everything or states or closed else " --all shows the settled ones too."))
 
     listed = [document(row) | {"age_seconds": int((now - row.created_at).total_seconds())} for row in rows]
     totals = {state.value: counts.get(state, 0) for state in EffectState}
     output.result({"effects": listed, "more": rest, "totals": totals}, people=people)
 
 
-def _line(row: EffectRow, now: datetime) -> tuple[object, ...]:
+def _line(row: EffectRow, now: datetime, *, closed: bool) -> tuple[object, ...]:
     effect = f"{row.scope}/{row.name}" + (f" g{row.generation}" if row.generation > 1 else "")
-    state = row.state.replace("_", " ") + (" ALARM" if row.alarmed else "")
-    return effect, state, age(row.created_at, now), row.attempts, row.provider, row.key
+    state = (row.closed_as or "open") if closed else row.state
+    return (
+        effect,
+        state.replace("_", " ") + (" ALARM" if row.alarmed else ""),
+        age(row.created_at, now),
+        row.attempts,
+        row.provider,
+        row.key,
+    )
 
 
 def _in_all(counts: Mapping[EffectState, int]) -> str:

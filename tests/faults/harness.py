@@ -71,6 +71,7 @@ class Case:
     journal_url: str
     journal: OperatorJournal  # for a look from outside
     http: httpx.AsyncClient  # to the inventory itself, past the proxy
+    stock: int = STOCK  # units of FILTER-A that were brought in
     workers: list[Child] = field(default_factory=list)
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
@@ -234,7 +235,7 @@ class Case:
 
     async def books(self) -> Books:
         """Both halves as they stand."""
-        return await read_books(self.http, self.journal, self.proxy)
+        return await read_books(self.http, self.journal, self.proxy, self.stock)
 
     def copy_journal(self) -> str:
         """An older copy in the making: the journal as it is now."""
@@ -271,7 +272,7 @@ def thaw(child: Child) -> None:
 
 @asynccontextmanager
 async def open_case(
-    bench: Bench, *, temporal: TemporalServer | None = None, inventory: Inventory | None = None
+    bench: Bench, *, temporal: TemporalServer | None = None, inventory: Inventory | None = None, stock: int = STOCK
 ) -> AsyncIterator[Case]:
     """A deployment of its own, on the session's servers unless others are given."""
     number = next(_numbers)
@@ -291,7 +292,7 @@ async def open_case(
         ) as http,
     ):
         headers = {"Idempotency-Key": f"delivery-{origin:-<16}", "Effect-Not-After": "2099-01-01T00:00:00Z"}
-        delivery = {"sku": SKU, "quantity": STOCK}
+        delivery = {"sku": SKU, "quantity": stock}
         (await http.post("/v1/deliveries", json=delivery, headers=headers)).raise_for_status()
         with Processes(grace_seconds=0) as processes:  # nothing here needs a gentle end
             yield Case(
@@ -306,6 +307,7 @@ async def open_case(
                 journal_url=journal_url,
                 journal=OperatorJournal(engine, recorded_by="a fault test"),
                 http=http,
+                stock=stock,
             )
             for fault in proxy.unfired:
                 raise AssertionError(f"{fault.fault} was planned and never fired")

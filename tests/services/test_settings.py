@@ -47,6 +47,18 @@ def test_a_complete_environment_gives_a_worker_its_settings(monkeypatch: pytest.
     assert settings.inventory_token.get_secret_value() == "hunter2"
 
 
+def test_an_effect_is_unknown_too_long_after_an_hour_or_when_its_key_may_be_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whichever comes first."""
+    _set(monkeypatch)
+    assert WorkerSettings.read().unknown_after == timedelta(hours=1)
+    assert WorkerSettings.read().metrics_address is None
+    _set(monkeypatch, COUNTERFOIL_SEND_WINDOW_SECONDS="900", COUNTERFOIL_METRICS_ADDRESS="[::1]:9464")
+    assert WorkerSettings.read().unknown_after == timedelta(seconds=900 + 300)
+    assert WorkerSettings.read().metrics_address == "[::1]:9464"
+
+
 def test_any_of_several_keys_may_sign_and_none_need_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
     """The next key beside the last; unset, receipts are taken unsigned."""
     _set(monkeypatch)
@@ -95,6 +107,10 @@ def test_a_missing_or_empty_variable_is_one_sentence_with_an_example(
         ("COUNTERFOIL_SEND_WINDOW_SECONDS", "0"),
         ("COUNTERFOIL_MARGIN_SECONDS", "-5"),
         ("COUNTERFOIL_MARGIN_SECONDS", "86400"),
+        ("COUNTERFOIL_UNKNOWN_ALARM_SECONDS", "0"),
+        ("COUNTERFOIL_METRICS_ADDRESS", "hunter2:9464"),
+        ("COUNTERFOIL_METRICS_ADDRESS", "127.0.0.1"),
+        ("COUNTERFOIL_METRICS_ADDRESS", "[127.0.0.1:9464"),
     ],
 )
 def test_a_bad_variable_is_named_and_its_value_is_not_shown(
