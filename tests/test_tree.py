@@ -25,6 +25,7 @@ WITHOUT_MIRROR = {
     "services/drill/worst_day.py": "run whole by tests/services/cli/test_demo.py",
     "services/effect_commands.py": "proven under a real server by tests/workflows/test_effect_command.py",
     "services/cli/worker.py": "proven with whole stories",
+    "services/cli/rulings.py": "proven with the commands that rule by it, services.cli.effects_change",
     "services/cli/opening.py": "proven with the commands that read the journal",
     "services/cli/words.py": "proven with the commands that read the journal",
     "services/reconciliation/findings.py": "proven with the checker that finds them",

@@ -96,8 +96,7 @@ MUTANTS: Final = (
         before='after_key: str | None = last.followed_to if last else ""',
         after='after_key: str | None = "" if last else ""',
         tests=(
-            "tests/workflows/test_reconciliation.py"
-            "::test_each_sweep_follows_some_workflows_and_goes_on_where_the_last_one_stopped",
+            "tests/workflows/test_reconciliation.py::test_each_sweep_follows_some_workflows_and_goes_on_where_the_last_one_stopped",
         ),
         paired="more open workflows than one sweep looks at",
     ),

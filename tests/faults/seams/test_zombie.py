@@ -119,5 +119,3 @@ async def test_a_first_generations_packet_that_arrives_after_its_redo_meets_its_
     sleeper.send_signal(signal.SIGCONT)
     await _has_said_all(sleeper)
     await _nothing_moved(stage)
-
-
