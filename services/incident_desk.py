@@ -6,6 +6,7 @@ has forgotten the workflow.
 
 import asyncio
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -13,16 +14,20 @@ from temporalio.client import Client, WorkflowUpdateFailedError, WorkflowUpdateR
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
+from services.effects.records import EffectRow
 from services.incidents import Approval as ApprovalRule
 from services.incidents import Incident as IncidentLine
 from services.journal.reads import JournalReads
+from services.journal.rows import Decision
 from services.temporal import task_queue
 from workflows import policies
-from workflows.incident import Approval, ApprovalAnswer, Incident, IncidentInput, Parts
+from workflows.incident import APPROVAL, SECOND_APPROVAL, Approval, ApprovalAnswer, Incident, IncidentInput, Parts
 
 # Without a worker an Update waits in the server's memory only; a person waits this long.
 UPDATE_TIMEOUT = timedelta(seconds=20)
 INCIDENT = "Incident"  # the workflow's type
+# Of another matter, in one line; `incident show` shows the rest.
+_SHOWN_EFFECTS = 3
 
 
 class NotConfirmed(Exception):
@@ -54,7 +59,10 @@ async def start_incident(
     known = await asyncio.to_thread(journal.decisions, origin=origin, scope=line.id)
     other = next((decision for decision in known if decision.body.get("input", line.digest) != line.digest), None)
     if other is not None:
-        return _refused(line, f"another matter was decided under this id at {_when(other.decided_at)}")
+        effects = await asyncio.to_thread(journal.effects, scope=line.id, limit=_SHOWN_EFFECTS)
+        held = ", ".join(_half(row) for row in effects if row.origin == origin)
+        so = f" ({held})" if held else ""
+        return _refused(line, f"another matter was decided under this id at {_when(other.decided_at)}{so}")
     before = f"replay of {_when(known[0].decided_at)}" if known else ""
     try:
         await client.start_workflow(
@@ -70,7 +78,7 @@ async def start_incident(
             ),
             memo={"input": line.digest},
             static_summary=line.title,
-            static_details=f"- site {line.site}\n- severity {line.severity}\n- approval {line.approval}",
+            static_details=f"- site {line.site}\n- severity {line.severity}\n- approval {_approval(line)}",
         )
     except WorkflowAlreadyStartedError:
         found = await client.get_workflow_handle(line.id).describe()
@@ -85,8 +93,22 @@ async def start_incident(
     return Started(id=line.id, what="replay" if before else "started", detail=before)
 
 
+def _half(row: EffectRow) -> str:
+    receipt = f", {row.receipt.receipt_id}" if row.receipt else ""
+    return f"{row.name} {row.state.replace('_', ' ')}{receipt}"
+
+
 def _refused(line: IncidentLine, why: str) -> Started:
     return Started(id=line.id, what="refused", detail=f"{why}; nothing was started. Use another id")
+
+
+def _approval(line: IncidentLine) -> str:
+    """Whose, and how soon, in a few words."""
+    if line.approval is not ApprovalRule.REQUIRED:
+        return line.approval.value
+    whose = f"of {line.approvers} people" if line.approvers > 1 else line.approval.value
+    seconds = line.approval_within_seconds
+    return whose if seconds is None else f"{whose}, within {seconds} s"
 
 
 def _when(moment: datetime) -> str:
@@ -110,6 +132,8 @@ def to_input(line: IncidentLine, origin: str) -> IncidentInput:
         approval_required=line.approval is ApprovalRule.REQUIRED,
         effects=effects,
         digest=line.digest,
+        approvers=line.approvers,
+        approval_within_seconds=line.approval_within_seconds,
     )
 
 
@@ -138,3 +162,21 @@ async def approve_incident(client: Client, incident_id: str, approval: Approval)
         ) from error
     except WorkflowUpdateFailedError as error:
         raise Refused(f"The decision on {incident_id} was refused: {error.cause} Nothing was recorded.") from error
+
+
+def standing_approval(decisions: Sequence[Decision]) -> ApprovalAnswer | None:
+    """What the decisions of an incident say of its approval; None where nobody has decided on it."""
+    said = {decision.name: decision for decision in decisions if "approved" in decision.body}
+    first, second = said.get(APPROVAL), said.get(SECOND_APPROVAL)
+    if first is None:
+        return None
+    last = second or first
+    approved = last.body["approved"] == "yes"
+    return ApprovalAnswer(
+        approved=approved,
+        by=last.body["by"],
+        decided_at=last.decided_at.isoformat(),
+        mine=False,
+        complete=second is not None or not approved or last.body.get("approvers", "1") == "1",
+        first_by=first.body["by"] if second else "",
+    )

@@ -74,9 +74,11 @@ class Incident:
     approval: Approval
     effects: tuple[Reservation, ...]
     description: str | None = None
+    approvers: int = 1
+    approval_within_seconds: int | None = None
 
     def document(self) -> dict[str, Any]:
-        """The incident as JSON, one spelling for one meaning: the time in UTC, an absent description left out."""
+        """The incident as JSON, one spelling for one meaning: the time in UTC, no defaults."""
         document: dict[str, Any] = {
             "id": self.id,
             "title": self.title,
@@ -94,6 +96,10 @@ class Incident:
         }
         if self.description is not None:
             document["description"] = self.description
+        if self.approvers != 1:
+            document["approvers"] = self.approvers
+        if self.approval_within_seconds is not None:
+            document["approval_within_seconds"] = self.approval_within_seconds
         return document
 
     @property
@@ -252,6 +258,9 @@ def _check(schema: Draft202012Validator, document: Any) -> Iterator[tuple[str, s
     yield from found
     if found:
         return
+    for member in ("approvers", "approval_within_seconds"):
+        if member in document and document["approval"] != Approval.REQUIRED:
+            yield member, f"says something only where approval is required, and here it is {document['approval']}"
     first: dict[str, int] = {}
     for index, effect in enumerate(document["effects"]):
         if effect["name"] in first:
@@ -291,7 +300,10 @@ def _sentence(rule: str, limit: Any, value: Any, field: str) -> str:
         case "format" | "pattern":
             text = f"must be {_meaning(field)}, not {_shown(value)}"
         case "not":
-            text = f"must not end in .release ({_shown(value)}): such names belong to the release of an effect"
+            text = (
+                f"must not end in .release, nor be approval or approval.second ({_shown(value)}): such names belong to "
+                "the release of an effect, and to decisions"
+            )
         case _:
             text = f"is not usable ({rule})"
     return text
@@ -349,4 +361,6 @@ def _incident(document: Mapping[str, Any]) -> Incident:
             for effect in document["effects"]
         ),
         description=document.get("description"),
+        approvers=document.get("approvers", 1),
+        approval_within_seconds=document.get("approval_within_seconds"),
     )

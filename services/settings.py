@@ -7,20 +7,24 @@ What this module guarantees:
 - Nothing is read at import, and no variable from a file.
 """
 
+import ipaddress
 import re
 import ssl
 from datetime import timedelta
-from typing import Annotated, Self
+from typing import Annotated, Self, TypedDict
 
 from pydantic import AfterValidator, Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from services.effects.horizon import recovery_horizon
 from services.effects.settle import MARGIN, SEND_WINDOW
 
 PREFIX = "COUNTERFOIL_"
 SEND_WINDOW_SECONDS = int(SEND_WINDOW.total_seconds())
 MARGIN_SECONDS = int(MARGIN.total_seconds())
+# Long enough for a restart or a short outage, short enough for the same shift to hear of it.
+UNKNOWN_ALARM_SECONDS = 3600
 # `temporal server start-dev` serves its UI a thousand ports above its own.
 DEFAULT_TEMPORAL_UI_URL = "http://localhost:8233"
 
@@ -32,6 +36,7 @@ SHORTEST_SIGNING_KEY = 32
 _ORIGIN = re.compile(r"[a-z0-9][a-z0-9._-]{0,56}")
 # Printable, and without the comma that stands between two of them.
 _SIGNING_KEY = re.compile(rf"[!-+\--~]{{{SHORTEST_SIGNING_KEY},}}")
+_IP_AND_PORT = re.compile(r"(?:(?P<ip>[0-9.]+)|\[(?P<ip6>[0-9A-Fa-f:.]+)\]):[0-9]{1,5}")
 _HTTP_URL = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?(/[A-Za-z0-9._~/-]*)?")
 
 
@@ -70,6 +75,17 @@ def _signing_keys(value: SecretStr | None) -> SecretStr | None:
 def split_keys(value: SecretStr | None) -> tuple[bytes, ...]:
     """The signing keys of a variable, in their order; none if it is not set."""
     return () if value is None else tuple(key.strip(" ").encode() for key in value.get_secret_value().split(","))
+
+
+def _ip_and_port(value: str | None) -> str | None:
+    if value is None:
+        return None
+    found = _IP_AND_PORT.fullmatch(value)
+    try:
+        ipaddress.ip_address((found["ip"] or found["ip6"]) if found else "")
+    except ValueError:
+        raise ValueError("it must be an IP address, a colon and a port") from None
+    return value
 
 
 def _ca_file(value: str) -> str:
@@ -136,6 +152,13 @@ InventoryCaFile = Annotated[
     str | None,
     AfterValidator(_ca_file),
     Field(description="whose certificates the inventory may show", examples=["/etc/counterfoil/ca.pem"]),
+]
+
+
+MetricsAddress = Annotated[
+    str | None,
+    AfterValidator(_ip_and_port),
+    Field(description="where a worker serves its metrics, nowhere if it is not set", examples=["127.0.0.1:9464"]),
 ]
 
 
@@ -245,8 +268,16 @@ class AuditSettings(JournalSettings, InventoryClientSettings, OriginSettings):
     """What an audit needs: both halves, and whose effects they are."""
 
 
-class WorkerSettings(OriginSettings, JournalSettings, InventoryClientSettings, InventorySigningSettings):
-    """What a worker needs: its origin, the journal, the inventory, and how long an effect may be sent."""
+class Rules(TypedDict):
+    """How long an effect may be sent, how far clocks differ, and how long the provider remembers (None: for ever)."""
+
+    send_window: timedelta
+    margin: timedelta
+    retention: timedelta | None
+
+
+class RuleSettings(_Settings):
+    """How long an effect may be sent, and asked for: whoever writes a deployment's journal has the same."""
 
     send_window_seconds: Annotated[
         int,
@@ -261,6 +292,26 @@ class WorkerSettings(OriginSettings, JournalSettings, InventoryClientSettings, I
     margin_seconds: Annotated[
         int, Field(gt=0, description="how far two clocks may differ", examples=[MARGIN_SECONDS])
     ] = MARGIN_SECONDS
+    recovery_horizon_seconds: Annotated[
+        int | None,
+        Field(
+            gt=0,
+            le=_LONGEST_RETENTION_SECONDS,
+            description="how long after its decision an effect may still be asked for",
+            examples=[int(recovery_horizon(SEND_WINDOW, MARGIN).total_seconds())],
+        ),
+    ] = None
+    inventory_retention_seconds: InventoryRetentionSeconds = None
+
+    @property
+    def rules(self) -> Rules:
+        """What `Journal` takes of it."""
+        retention = self.inventory_retention_seconds
+        return Rules(
+            send_window=timedelta(seconds=self.send_window_seconds),
+            margin=timedelta(seconds=self.margin_seconds),
+            retention=None if retention is None else timedelta(seconds=retention),
+        )
 
     @field_validator("margin_seconds")
     @classmethod
@@ -269,6 +320,54 @@ class WorkerSettings(OriginSettings, JournalSettings, InventoryClientSettings, I
         if window_seconds is not None and value >= window_seconds:
             raise ValueError(f"it must be less than {PREFIX}SEND_WINDOW_SECONDS")
         return value
+
+    @field_validator("recovery_horizon_seconds")
+    @classmethod
+    def _beyond_the_window(cls, value: int | None, info: ValidationInfo) -> int | None:
+        told = info.data
+        if value is None or not {"send_window_seconds", "margin_seconds"} <= set(told):
+            return value
+        if value < told["send_window_seconds"] + told["margin_seconds"]:
+            raise ValueError(f"it must be at least {PREFIX}SEND_WINDOW_SECONDS and {PREFIX}MARGIN_SECONDS together")
+        return value
+
+    @field_validator("inventory_retention_seconds")
+    @classmethod
+    def _beyond_the_horizon(cls, value: int | None, info: ValidationInfo) -> int | None:
+        told = info.data
+        if value is None or not {"send_window_seconds", "margin_seconds", "recovery_horizon_seconds"} <= set(told):
+            return value
+        horizon, said = told["recovery_horizon_seconds"], ""
+        if horizon is None:
+            window, margin = (timedelta(seconds=told[name]) for name in ("send_window_seconds", "margin_seconds"))
+            horizon = int(recovery_horizon(window, margin).total_seconds())
+            said = f", {horizon} unless you set it"
+        if value < horizon:
+            raise ValueError(
+                f"it must be at least {PREFIX}RECOVERY_HORIZON_SECONDS{said}: an inventory that forgets sooner leaves "
+                "effects that nobody can settle"
+            )
+        return value
+
+
+class WorkerSettings(OriginSettings, JournalSettings, InventoryClientSettings, InventorySigningSettings, RuleSettings):
+    """What a worker needs: its origin, the journal, the inventory, and how long an effect may be sent and asked for."""
+
+    unknown_alarm_seconds: Annotated[
+        int,
+        Field(
+            gt=0,
+            description="after how long an effect whose outcome is unknown is an alarm",
+            examples=[UNKNOWN_ALARM_SECONDS],
+        ),
+    ] = UNKNOWN_ALARM_SECONDS
+    metrics_address: MetricsAddress = None
+
+    @property
+    def unknown_after(self) -> timedelta:
+        """How long an effect may be unknown before it is an alarm: no longer than until its key may be closed."""
+        longest = self.send_window_seconds + self.margin_seconds
+        return timedelta(seconds=min(self.unknown_alarm_seconds, longest))
 
 
 def variable(field: str) -> str:

@@ -31,6 +31,7 @@ from temporalio.client import (
     WorkflowQueryRejectedError,
 )
 from temporalio.envconfig import ClientConfig
+from temporalio.runtime import Runtime
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.contracts import Swept
@@ -72,8 +73,11 @@ def schedule_id(origin: str) -> str:
     return f"reconciliation-{origin}"
 
 
-async def connect() -> Client:
+async def connect(runtime: Runtime | None = None) -> Client:
     """Connect as Temporal's environment configuration says.
+
+    Args:
+        runtime: another one than the process's default, for its figures.
 
     Raises:
         TemporalUnreachable: nobody answers there, or it refuses us.
@@ -84,7 +88,7 @@ async def connect() -> Client:
     config["target_host"] = address
     namespace = config.get("namespace", "default")
     try:
-        client = await Client.connect(**config)
+        client = await Client.connect(**config, runtime=runtime)
         # Asked for now: to every later question a namespace that is not there answers like a workflow that is not.
         await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=namespace))
     except (RuntimeError, RPCError) as error:

@@ -15,6 +15,7 @@ from datetime import timedelta
 from typing import Any
 
 from temporalio.client import Client
+from temporalio.common import MetricMeter
 from temporalio.worker import Interceptor, Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 from temporalio.workflow import SandboxImportNotificationPolicy
@@ -33,11 +34,13 @@ from services.effect_desk import EffectDesk
 from services.effects.provider import Provider
 from services.journal.operator import OperatorJournal
 from services.process_identity import ProcessIdentity, identity, provably_dead
+from services.reconciliation.alarms import Lookout
 from services.reconciliation.closures import Closures
 from services.reconciliation.neighbours import Neighbours
 from services.reconciliation.sweep import Sweep
 from services.sealing import keep_sealing
 from services.settings import WorkerSettings
+from services.telemetry import Telemetry
 from services.temporal import check_search_attributes, task_queue, trigger_sweep
 from workflows import policies
 from workflows.effect_command import EffectCommand
@@ -48,6 +51,9 @@ LOG = logging.getLogger(__name__)
 
 # A fifth of the heartbeat's time-out.
 WATCH_EVERY_SECONDS = 0.2
+
+# Sooner than anybody looks; what is counted is the whole journal.
+LOOK_OUT_EVERY_SECONDS = 30.0
 
 # Each effect in flight holds one slot and one connection.
 ACTIVITIES_AT_ONCE = 100
@@ -164,6 +170,19 @@ async def _watch(client: Client, neighbours: Neighbours, origin: str) -> None:
     )
 
 
+async def _look_out(lookout: Lookout, telemetry: Telemetry) -> None:
+    """Show what has to be looked at, again and again."""
+
+    async def look() -> None:
+        telemetry.show(await lookout.look())
+
+    await again_and_again(
+        look,
+        every_seconds=LOOK_OUT_EVERY_SECONDS,
+        say=lambda error: LOG.warning("nobody looks out for alarms for a moment: %s", error),
+    )
+
+
 async def run(
     settings: WorkerSettings,
     client: Client,
@@ -172,6 +191,7 @@ async def run(
     started: Callable[[], None],
     workflows: Sequence[type] = (),
     activities: Sequence[Callable[..., Any]] = (),
+    meter: MetricMeter = MetricMeter.noop,
 ) -> None:
     """Check what a worker stands on, trigger a sweep, say so, and work until `stop` is set.
 
@@ -194,12 +214,7 @@ async def run(
         await asyncio.to_thread(check_schema, "journal", engine)
         await check_search_attributes(client)
         name = f"worker {os.getpid()}@{socket.gethostname()}"
-        journal = OperatorJournal(
-            engine,
-            recorded_by=name,
-            send_window=timedelta(seconds=settings.send_window_seconds),
-            margin=timedelta(seconds=settings.margin_seconds),
-        )
+        journal = OperatorJournal(engine, recorded_by=name, **settings.rules)
         parts = Parts(journal=journal, provider=provider, origin=settings.origin)
         async with build(client, parts, workflows=workflows, activities=activities):
             neighbours = Neighbours(journal, host=identity().host, provably_dead=_worker_is_dead)
@@ -209,6 +224,9 @@ async def run(
             beside = (
                 asyncio.create_task(_watch(client, neighbours, settings.origin)),
                 asyncio.create_task(keep_sealing(engine, sealed_by=name)),
+                asyncio.create_task(
+                    _look_out(Lookout(journal, client, unknown_after=settings.unknown_after), Telemetry(meter))
+                ),
             )
             await stop.wait()
             for task in beside:

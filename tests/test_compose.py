@@ -96,7 +96,7 @@ def test_signing_keys_and_retention_are_set_by_one_variable_each_where_they_belo
         services = read(values)
         for variable, value, users in (
             ("COUNTERFOIL_INVENTORY_SIGNING_KEYS", keys, {"inventory", "worker"}),
-            ("COUNTERFOIL_INVENTORY_RETENTION_SECONDS", seconds, {"inventory"}),
+            ("COUNTERFOIL_INVENTORY_RETENTION_SECONDS", seconds, {"inventory", "worker"}),
         ):
             found = {name: service["environment"][variable] for name, service in services.items()
                      if variable in service.get("environment", {})}  # fmt: skip

@@ -264,7 +264,7 @@ class EffectWorkflow:
                 )
             )
         try:
-            intent = self._decide(effect)
+            intent = self._intend(effect)
             performance = _Performance(effect=effect, intent=intent, asked_at=workflow.now())
             self.note("intent", key=intent.key, name=intent.name, request=json.loads(intent.request))
         except InvalidEffect as error:
@@ -274,7 +274,7 @@ class EffectWorkflow:
         self._show_soon()
         return performance
 
-    def _decide(self, effect: Effect, later: Later | None = None) -> Intent:
+    def _intend(self, effect: Effect, later: Later | None = None) -> Intent:
         info = workflow.info()
         return decide(
             effect,
@@ -290,7 +290,7 @@ class EffectWorkflow:
 
     def _go_on_with(self, performance: _Performance, later: Later) -> None:
         """A person has decided a later generation: that is the one to perform and to answer for."""
-        performance.intent = self._decide(performance.effect, later)
+        performance.intent = self._intend(performance.effect, later)
         performance.state = EffectState.PENDING
         performance.send_again = True
         self.note("redo", key=performance.intent.key, name=performance.intent.name, generation=later.generation)

@@ -9,12 +9,11 @@ from typing import Any
 import click
 
 from services.cli import effects_change
-from services.cli.opening import check_effect, find_key, open_journal, open_journal_engine
+from services.cli.opening import check_effect, find_key, open_journal
 from services.cli.output import ExitCode, Group, Output, finish, pass_output
 from services.cli.words import age, document, entry_words, moment, without_reference
 from services.effects.records import Answer, EffectRow, Receipt, Seen
 from services.effects.states import TERMINAL, EffectState
-from services.journal.operator import OperatorJournal
 from services.journal.rows import Entry, text
 from services.reconciliation.checker import RULINGS, UP_TO_A_PERSON, compare
 from services.settings import InventoryClientSettings, JournalSettings
@@ -62,19 +61,17 @@ def list_(
 ) -> None:
     """List what is unsettled, the oldest first; or, with --all or --state, settled effects too, the newest first.
 
-    --closed and --alarmed list what is settled and waits for a person all the same.
+    --closed and --alarmed list what is settled and waits for a person all the same. With --closed: what is committed,
+    while its workflow failed, was cancelled, terminated or deleted, or ran out of time, as far as a sweep has seen it.
 
     Exit codes: 0 listed (also when there are none), 2 wrong use, 3 the journal is unreachable.
     """
     if (bool(states), everything, closed, alarmed).count(True) > 1:
         raise click.UsageError("Give --state, --all, --closed or --alarmed: one of them.")
-    if scope and (closed or alarmed):
-        raise click.UsageError("--closed and --alarmed are lists of every scope.")
     wanted = () if everything else tuple(EffectState(state) for state in states) or _UNSETTLED
-    with open_journal_engine(JournalSettings.read()) as engine:
-        journal = OperatorJournal(engine, recorded_by="effects list")  # it only reads here
+    with open_journal(JournalSettings.read()) as journal:
         if closed or alarmed:
-            found = (journal.left_standing if closed else journal.alarmed)(limit=limit + 1)
+            found = (journal.left_standing if closed else journal.alarmed)(scope=scope, limit=limit + 1)
         else:
             found = journal.listed(states=wanted, scope=scope, limit=limit + 1)
         counts = journal.counts()
@@ -89,32 +86,38 @@ def list_(
 
     def people() -> None:
         if rows:
-            columns = ("effect", "state", "age", "attempts", "provider", "key")
-            output.table(columns, [_line(row, now) for row in rows])
+            columns = ("effect", "workflow" if closed else "state", "age", "attempts", "provider", "key")
+            output.table(columns, [_line(row, now, closed=closed) for row in rows])
         elif closed or alarmed:
-            output.say("Nothing is left standing." if closed else "No effect is under an alarm.")
+            of = f" of {scope}" if scope else ""
+            output.say(
+                f"No workflow{of} has left anything standing." if closed else f"No effect{of} is under an alarm."
+            )
         else:
             kinds = " or ".join(state.replace("_", " ") for state in wanted)
             output.say(f"No effect{f' of {scope}' if scope else ''} is {kinds}." if wanted else "There are no effects.")
         output.say("")
         if rest:
             output.say(f"There are more: --limit {limit} was reached.")
-        output.say(
-            _in_all(counts)
-            + ("" if everything or states or closed or alarmed else " --all shows the settled ones too.")
-        )
+        settled_too = everything or states or closed or alarmed
+        output.say(_in_all(counts) + ("" if settled_too else " --all shows the settled ones too."))
 
     listed = [document(row) | {"age_seconds": int((now - row.created_at).total_seconds())} for row in rows]
     totals = {state.value: counts.get(state, 0) for state in EffectState}
     output.result({"effects": listed, "more": rest, "totals": totals}, people=keys if only_keys else people)
 
 
-def _line(row: EffectRow, now: datetime) -> tuple[object, ...]:
+def _line(row: EffectRow, now: datetime, *, closed: bool) -> tuple[object, ...]:
     effect = f"{row.scope}/{row.name}" + (f" g{row.generation}" if row.generation > 1 else "")
-    state = row.state.replace("_", " ") + (" ALARM" if row.alarmed else "")
-    if row.state is EffectState.COMMITTED and row.closed_as not in {None, "completed"} and not row.accepted:
-        state += f", workflow {row.closed_as.replace('_', ' ')}"
-    return effect, state, age(row.created_at, now), row.attempts, row.provider, row.key
+    state = (row.closed_as or "open") if closed else row.state
+    return (
+        effect,
+        state.replace("_", " ") + (" ALARM" if row.alarmed else ""),
+        age(row.created_at, now),
+        row.attempts,
+        row.provider,
+        row.key,
+    )
 
 
 def _in_all(counts: Mapping[EffectState, int]) -> str:

@@ -14,18 +14,28 @@ from temporalio.client import (
     WorkflowFailureError,
     WorkflowHandle,
 )
+from temporalio.exceptions import CancelledError, TerminatedError
+from temporalio.exceptions import TimeoutError as WorkflowTimeoutError
 from temporalio.service import RPCError, RPCStatusCode
 
 from services.cli.opening import open_journal
 from services.cli.output import CommandError, ExitCode, Group, Output, finish, pass_output
 from services.cli.words import members_in_words, moment
-from services.incident_desk import NotConfirmed, Refused, Started, approve_incident, start_incident
+from services.effects.people import same_person
+from services.incident_desk import (
+    NotConfirmed,
+    Refused,
+    Started,
+    approve_incident,
+    standing_approval,
+    start_incident,
+)
 from services.incidents import Incident as IncidentLine
 from services.incidents import read_incidents
 from services.journal.reads import JournalReads
 from services.settings import JournalSettings, OriginSettings
 from services.temporal import connect
-from workflows.incident import APPROVAL, Approval, ApprovalAnswer, Incident, IncidentResult
+from workflows.incident import WAITING_FOR, Approval, ApprovalAnswer, Incident, IncidentResult
 
 
 @click.group(cls=Group)
@@ -69,7 +79,7 @@ def start(output: Output, file: BinaryIO, *, replay: bool, wait_seconds: float) 
             output.table(["incident", "what", "ended", "detail"], rows)
         output.say(
             f"With Temporal: {len(started) - len(refused)}; refused: {len(refused)}; lines that could not be read: "
-            f"{len(problems)}."
+            f"{len({problem.line for problem in problems})}."
         )
 
     output.result(document, people=people)
@@ -101,7 +111,7 @@ async def _wait(
         try:
             ended[incident_id] = _result(await handle.result())
         except WorkflowFailureError as error:
-            ended[incident_id] = {"status": "failed", "error": str(error.cause)}
+            ended[incident_id] = {"status": _ending(error), "error": str(error.cause)}
         if len(ended) % 20 == 0:
             output.note(f"{len(ended)} of {len(ids)} incidents ended.")
 
@@ -133,22 +143,28 @@ def _result(result: IncidentResult) -> dict[str, Any]:
 def approve(output: Output, incident_id: str, by: str, *, decline: bool, reason: str) -> None:
     """Approve or decline an incident that waits for a person.
 
-    The first decision stands; a later one is told who decided and when, also after the incident has ended. The same
-    command may be repeated.
+    The first decision stands; a later one is told who decided and when, also after the incident has ended. Where two
+    people have to approve, they are two; a decline by either is final. The same command may be repeated.
 
     Exit codes: 0 what you decided stands, 1 the opposite stands, 2 there is nothing to decide, 3 not confirmed (repeat
     the same command) or Temporal is unreachable.
     """
     answer = asyncio.run(_approve(incident_id, Approval(approved=not decline, by=by, reason=reason)))
-    standing = "approved" if answer.approved else "declined"
-    text = f"{incident_id} was {standing} by {answer.by} at {moment(datetime.fromisoformat(answer.decided_at))}."
-    recorded = answer.mine or (answer.approved, answer.by) == (not decline, by)
-    output.result(
-        {"incident": incident_id, **asdict(answer)},
-        people=text if recorded else f"{text} That decision stands; yours was not recorded.",
-    )
+    text = f"{incident_id} was {_standing_words(answer)}."
+    recorded = answer.mine or (answer.approved is not decline and same_person(answer.by, by))
+    if not recorded:
+        text = f"{text} That decision stands; yours was not recorded."
+    elif not answer.complete:
+        text = f"{text} Another person has to approve it too."
+    output.result({"incident": incident_id, **asdict(answer)}, people=text)
     if answer.approved is decline:
         finish(ExitCode.FOUND)
+
+
+def _standing_words(answer: ApprovalAnswer) -> str:
+    said = "approved" if answer.approved else "declined"
+    before = f", after {answer.first_by} had approved it" if answer.first_by else ""
+    return f"{said} by {answer.by} at {moment(datetime.fromisoformat(answer.decided_at))}{before}"
 
 
 async def _approve(incident_id: str, approval: Approval) -> ApprovalAnswer:
@@ -162,21 +178,18 @@ async def _approve(incident_id: str, approval: Approval) -> ApprovalAnswer:
         standing = _standing(incident_id) if error.status is RPCStatusCode.NOT_FOUND else None
         if standing is None:
             raise _not_found(incident_id, error) from error
+        if not standing.complete:
+            raise CommandError(
+                f"{incident_id} does not run any more: it was {_standing_words(standing)}, and by nobody else. Your "
+                "decision was not recorded."
+            ) from error
         return standing
 
 
 def _standing(incident_id: str) -> ApprovalAnswer | None:
     """What was decided on an incident that has ended, or that Temporal has forgotten: the journal knows."""
     with open_journal(JournalSettings.read()) as journal:
-        decision = journal.decision(origin=OriginSettings.read().origin, scope=incident_id, name=APPROVAL)
-    if decision is None:
-        return None
-    return ApprovalAnswer(
-        approved=decision.body["approved"] == "yes",
-        by=decision.body["by"],
-        decided_at=decision.decided_at.isoformat(),
-        mine=False,
-    )
+        return standing_approval(journal.decisions(origin=OriginSettings.read().origin, scope=incident_id))
 
 
 def _not_found(incident_id: str, error: RPCError) -> Exception:
@@ -225,18 +238,21 @@ def show(output: Output, incident_id: str) -> None:
     Exit codes: 0 shown, 1 nobody knows it, 3 Temporal or the journal is unreachable.
     """
     origin = OriginSettings.read().origin
-    described, result = asyncio.run(_describe(incident_id))
+    described, result, asked = asyncio.run(_describe(incident_id))
     with open_journal(JournalSettings.read()) as journal:
         decisions = journal.decisions(origin=origin, scope=incident_id)
         effects = [row for row in journal.effects(scope=incident_id) if row.origin == origin]
     if described is None and not decisions and not effects:
         output.result({"incident": incident_id, "known": False}, people=f"Nobody knows {incident_id} here.")
         finish(ExitCode.FOUND)
+    decided = standing_approval(decisions)
+    waiting = asked if decided is None or not decided.complete else None
     status = described.status.name.lower() if described is not None and described.status is not None else "forgotten"
     document = {
         "incident": incident_id,
         "known": True,
         "workflow": {"status": status, "run_id": described.run_id if described else None, "result": result},
+        "waiting_for": waiting,
         "decisions": [
             {"name": d.name, "generation": d.generation, "decided_at": d.decided_at.isoformat(), "body": d.body}
             for d in decisions
@@ -251,6 +267,8 @@ def show(output: Output, incident_id: str) -> None:
     def people() -> None:
         ended = f", {result['status']}" if result else ""
         output.say(f"{incident_id}: workflow {status}{ended}")
+        if waiting is not None:
+            output.say(_waiting_words(incident_id, waiting))
         if decisions:
             rows = [(d.name, moment(d.decided_at), members_in_words(d.body)) for d in decisions]
             output.say("")
@@ -268,18 +286,43 @@ def show(output: Output, incident_id: str) -> None:
     output.result(document, people=people)
 
 
-async def _describe(incident_id: str) -> tuple[WorkflowExecutionDescription | None, dict[str, Any] | None]:
+def _waiting_words(incident_id: str, waiting: dict[str, str | None]) -> str:
+    since, until = (moment(datetime.fromisoformat(at)) if at else "" for at in (waiting["since"], waiting["until"]))
+    ends = f"; the rule declines it at {until}" if until else ""
+    return (
+        f"It waits for the approval of {waiting['of']}, since {since}{ends}: "
+        f"counterfoil incident approve {incident_id} --by NAME"
+    )
+
+
+async def _describe(
+    incident_id: str,
+) -> tuple[WorkflowExecutionDescription | None, dict[str, Any] | None, dict[str, str | None] | None]:
+    """The workflow, how it ended, and of whom it waits for an approval."""
     client = await connect()
     handle: WorkflowHandle[Incident, IncidentResult] = client.get_workflow_handle_for(Incident.run, incident_id)
     try:
         described = await handle.describe()
     except RPCError as error:
         if error.status is RPCStatusCode.NOT_FOUND:
-            return None, None
+            return None, None, None
         raise
     if described.close_time is None:
-        return described, None
+        return described, None, await described.memo_value(WAITING_FOR, None)
     try:
-        return described, _result(await handle.result())
+        return described, _result(await handle.result()), None
     except WorkflowFailureError as error:
-        return described, {"status": "failed", "error": str(error.cause)}
+        return described, {"status": _ending(error), "error": str(error.cause)}, None
+
+
+def _ending(error: WorkflowFailureError) -> str:
+    """How a run ended that has no result."""
+    match error.cause:
+        case CancelledError():
+            return "cancelled"
+        case TerminatedError():
+            return "terminated"
+        case WorkflowTimeoutError():
+            return "timed out"
+        case _:
+            return "failed"

@@ -5,10 +5,12 @@ import os
 import signal
 
 import click
+from temporalio.common import MetricMeter
 
 from services import worker as process
 from services.cli.output import Command, Output, pass_output
 from services.settings import WorkerSettings
+from services.telemetry import runtime
 from services.temporal import connect, task_queue
 
 
@@ -18,7 +20,9 @@ def worker(output: Output) -> None:
     """Run workflows and activities until SIGTERM or Ctrl-C; sends under way are let come to their end first.
 
     Needs COUNTERFOIL_ORIGIN, COUNTERFOIL_JOURNAL_DATABASE_URL, COUNTERFOIL_INVENTORY_URL, COUNTERFOIL_INVENTORY_TOKEN
-    and Temporal's own environment (TEMPORAL_ADDRESS, ...). Exit codes: 0 stopped, 2 something must be set up or
+    and Temporal's own environment (TEMPORAL_ADDRESS, ...). With COUNTERFOIL_METRICS_ADDRESS, an IP address and a port,
+    it serves figures for Prometheus at /metrics there; what a person has to look at is a line of its log, too, that
+    begins with "alarm=". Exit codes: 0 stopped, 2 something must be set up or
     migrated first, 3 a dependency is unreachable.
     """
     settings = WorkerSettings.read()
@@ -30,10 +34,12 @@ async def _work(settings: WorkerSettings, output: Output) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    client = await connect()
+    serving = runtime(settings.metrics_address)
+    client = await connect(serving)
 
     def started() -> None:
         output.note(f"Worker {os.getpid()} works for origin {settings.origin} on task queue "
                     f"{task_queue(settings.origin)}. Ctrl-C stops it.")  # fmt: skip
 
-    await process.run(settings, client, stop, started=started)
+    meter = MetricMeter.noop if serving is None else serving.metric_meter
+    await process.run(settings, client, stop, started=started, meter=meter)

@@ -13,11 +13,11 @@ from typing import Any
 
 from services.effects.errors import InvalidCommand
 from services.effects.keys import PROVIDER_KEY, canonical
+from services.effects.people import problem_with_name
 from services.effects.records import Effect
 from services.effects.states import EffectState
 
-# Who, and everything else that a person says.
-NAME_LIMIT = 128
+# Of everything that a person says beside a name.
 TEXT_LIMIT = 4000
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
 
@@ -71,12 +71,13 @@ class Command:
     def __post_init__(self) -> None:
         if not PROVIDER_KEY.fullmatch(self.key):
             raise InvalidCommand(f"{self.key!r:.140} is no key. Nothing was changed.")
-        said = {"who (--by)": self.by, "why (--reason)": self.reason, **self.arguments}
-        for what, text in said.items():
-            limit = NAME_LIMIT if text is self.by else TEXT_LIMIT
-            if not text.strip() or len(text) > limit or _UNPRINTABLE.search(text):
+        problem = problem_with_name(self.by)
+        if problem:
+            raise InvalidCommand(f"`{self.name}` needs who gives it (--by): it {problem}. Nothing was changed.")
+        for what, text in {"why (--reason)": self.reason, **self.arguments}.items():
+            if not text.strip() or len(text) > TEXT_LIMIT or _UNPRINTABLE.search(text):
                 raise InvalidCommand(
-                    f"`{self.name}` needs {what}: 1 to {limit} printable characters. Nothing was changed."
+                    f"`{self.name}` needs {what}: 1 to {TEXT_LIMIT} printable characters. Nothing was changed."
                 )
 
     @property

@@ -3,10 +3,11 @@
 Refused while any former generation may still do something, or stands: whoever redoes a thing that is done, doubles it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from services.effects.keys import LAST_GENERATION
+from services.effects.people import problem_with_name, same_person
 from services.effects.records import EffectRow
 from services.effects.states import EffectState
 
@@ -57,10 +58,14 @@ def refusal(former: Sequence[Former], *, by: str, second: str = "") -> str:
         if why:
             return f"generation {one.generation} {why}"
     asserted = [one for one in former if one.asserted_by]
-    if asserted and (not second or second.casefold() in {by.casefold(), *(o.asserted_by.casefold() for o in asserted)}):
+    if asserted and not _is_another(second, (by, *(one.asserted_by for one in asserted))):
         said = ", ".join(f"generation {one.generation} by {one.asserted_by}" for one in asserted)
         return f"an end was only asserted ({said}), and no receipt says so: it needs a second person (--second NAME)"
     return ""
+
+
+def _is_another(second: str, first: Iterable[str]) -> bool:
+    return not problem_with_name(second) and not any(same_person(second, other) for other in first)
 
 
 def _bars(one: Former) -> str:

@@ -5,6 +5,7 @@
 - Only a receipt or a tombstone settles. "Not found" never means failed and never permits a new key.
 - Nothing is sent again but after an absence, and then under the same key with the same bytes.
 - Time settles nothing: a passed deadline permits a void, and the void's answer settles.
+- What is older than the provider's retention is neither sent nor voided, whatever else would permit it.
 - Nothing is sent after giving up, under an alarm, or after a question that went unanswered: the receipt comes first.
 - A state once terminal stays; a later answer that contradicts it is a late observation.
 - An answer that contradicts the intent itself never voids: a person decides.
@@ -17,6 +18,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import assert_never
 
+from services.effects.horizon import forgotten
 from services.effects.records import Answer, Attempt, EffectRow, Receipt, Seen, requested
 from services.effects.states import EffectState, agree
 
@@ -57,6 +59,7 @@ class Settlement:
         alarm: what a person has to be told, or None.
         late: the answer contradicts a settled row: it is recorded and blocks a redo until a person has dealt with it.
         predecessor: a former generation's receipt that its own row contradicts: a late observation there.
+        forgotten: the provider may have dropped the receipt: that it has none proves nothing.
     """
 
     state: EffectState
@@ -65,6 +68,7 @@ class Settlement:
     alarm: str | None = None
     late: bool = False
     predecessor: Receipt | None = None
+    forgotten: bool = False
 
 
 # This delivery did nothing; what an earlier one did is not said.
@@ -109,7 +113,14 @@ def mismatch(row: EffectRow, receipt: Receipt) -> str | None:
     return None
 
 
-def settle(row: EffectRow, attempts: Iterable[Attempt], answer: Answer, *, margin: timedelta = MARGIN) -> Settlement:
+def settle(
+    row: EffectRow,
+    attempts: Iterable[Attempt],
+    answer: Answer,
+    *,
+    margin: timedelta = MARGIN,
+    retention: timedelta | None = None,
+) -> Settlement:
     """Decide what an answer means for an effect.
 
     Args:
@@ -117,17 +128,23 @@ def settle(row: EffectRow, attempts: Iterable[Attempt], answer: Answer, *, margi
         attempts: every attempt on record, with what was seen of each.
         answer: what one exchange with the provider showed.
         margin: how far the provider's clock must be past the deadline before it counts as passed.
+        retention: how long the provider keeps receipts; None: for ever.
     """
     attempts = tuple(attempts)
     known = fold(attempts)
     if row.state.terminal:
         return _after_settlement(row, known, answer)
     state, step, alarm, predecessor = row.state, Next.LOOK_UP, None, None
+    dropped = answer.seen is Seen.KEY_EXPIRED
     match answer.seen:
         case Seen.RECEIPT:
             state, step, alarm = _by_receipt(row, answer)
             if state.terminal and answer.predecessor is not None:
                 predecessor, alarm = _by_predecessor(row, answer.predecessor)
+        case Seen.ABSENT if forgotten(row.decided_at, answer.observed_at, retention=retention, margin=margin):
+            state, step = EffectState.IN_DOUBT, Next.WAIT
+            alarm = "it is older than the provider's retention: that there is no receipt proves nothing"
+            dropped = True
         case Seen.ABSENT:
             step = _on_absence(row, attempts, answer, margin)
         case Seen.CREDENTIALS_REFUSED:
@@ -144,7 +161,9 @@ def settle(row: EffectRow, attempts: Iterable[Attempt], answer: Answer, *, margi
             assert_never(answer.seen)
     if state is EffectState.IN_DOUBT or (row.alarmed and step in {Next.SEND, Next.VOID}):
         step = Next.WAIT
-    return Settlement(state=state, next=step, attempt_class=known, alarm=alarm, predecessor=predecessor)
+    return Settlement(
+        state=state, next=step, attempt_class=known, alarm=alarm, predecessor=predecessor, forgotten=dropped
+    )
 
 
 def _by_receipt(row: EffectRow, answer: Answer) -> tuple[EffectState, Next, str | None]:

@@ -9,8 +9,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import sqlalchemy as sa
-
 from services.effects.commands import LATE_RULINGS, Command, RulingKind
 from services.effects.keys import NAME_LIMIT, derive_key, release_name, released_name
 from services.effects.records import Answer, EffectRow, Intent
@@ -18,7 +16,6 @@ from services.effects.redo import Former, refusal
 from services.effects.states import EffectState
 from services.journal.rows import Decision, Entry, timestamp
 from services.journal.store import Journal, Observed, Writing
-from services.journal.tables import EFFECTS, WATCHED
 
 
 class Refused(Exception):
@@ -158,15 +155,14 @@ class OperatorJournal(Journal):
             FingerprintMismatch: the key stands for another payload.
         """
 
-        def work(tx: Writing) -> EffectRow:
+        def work(tx: Writing) -> Observed:
             row, created = self._ensure(tx, intent, born_by="recovery")
             if created:
                 tx.append(row.key, "resolution", command.body(ruling=RulingKind.ACCEPTED))
-                row = self._update(tx, row, {"accepted": True})
-            return row
+                self._update(tx, row, {"accepted": True})
+            return self._observe(tx, intent.key, answer, None)
 
-        self._write(work)
-        return self.observe(intent.key, answer)
+        return self._write(work)
 
     def closed(self, keys: Sequence[str], closed_as: str | None, *, run_id: str) -> None:
         """Record how the workflow of these effects ended, where that is not what is known already."""
@@ -182,24 +178,6 @@ class OperatorJournal(Journal):
                 self._update(tx, row, {"closed_as": closed_as})
 
         self._write(work)
-
-    def watched(self, *, after_key: str = "", limit: int = 500) -> tuple[EffectRow, ...]:
-        """A page of committed effects, by key, whose workflow is open, or ended otherwise than Completed.
-
-        None that is released or accepted, no releases and no confirmations.
-        """
-        statement = _STANDING.where(EFFECTS.c.key > after_key)
-        return self._page(statement, limit)
-
-    def left_standing(self, *, after_key: str = "", limit: int = 500) -> tuple[EffectRow, ...]:
-        """A page of those whose workflow ended otherwise than Completed: somebody releases or accepts them."""
-        statement = _STANDING.where(EFFECTS.c.key > after_key, EFFECTS.c.closed_as.is_not(None))
-        return self._page(statement, limit)
-
-    def alarmed(self, *, after_key: str = "", limit: int = 500) -> tuple[EffectRow, ...]:
-        """A page of effects with a late observation that nobody has dealt with, by key."""
-        statement = sa.select(EFFECTS).where(EFFECTS.c.alarmed.is_(True), EFFECTS.c.key > after_key)
-        return self._page(statement, limit)
 
     def _said(self, tx: Writing, command: Command) -> bool:
         return any(_is(entry, command) for entry in self._entries(tx.connection, command.key))
@@ -256,17 +234,3 @@ def _decided_before(decision: Decision) -> str:
         f"generation {decision.generation} was decided at {timestamp(decision.recorded_at)} by "
         f"{body.get('by', 'its workflow')} ({body.get('reason', 'no reason given')}); that decision stands"
     )
-
-
-_RELEASE = EFFECTS.alias("release")
-_STANDING = sa.select(EFFECTS).where(
-    WATCHED,
-    EFFECTS.c.kind.not_like("%.release"),
-    EFFECTS.c.kind.not_like("%.confirm"),
-    ~sa.exists().where(
-        _RELEASE.c.origin == EFFECTS.c.origin,
-        _RELEASE.c.scope == EFFECTS.c.scope,
-        _RELEASE.c.name == EFFECTS.c.name + ".g" + sa.cast(EFFECTS.c.generation, sa.String) + ".release",
-        _RELEASE.c.state == "committed",
-    ),
-)

@@ -18,7 +18,7 @@ from services.journal import rows
 from services.journal.fold import Snapshot, WrittenEntry
 from services.journal.rows import Decision, Entry
 from services.journal.statements import EFFECT, EFFECT_LOCKED, EFFECTS_RELATED, ENTRIES_OF_KEY, HIGHEST_DECIDED
-from services.journal.tables import DECISIONS, EFFECTS, ENTRIES, JOURNAL
+from services.journal.tables import DECISIONS, EFFECTS, ENTRIES, JOURNAL, WATCHED
 
 
 class JournalReads:
@@ -100,6 +100,29 @@ class JournalReads:
         )
         if states:
             statement = statement.where(EFFECTS.c.state.in_(states))
+        if scope is not None:
+            statement = statement.where(EFFECTS.c.scope == scope)
+        return self._page(statement, limit)
+
+    def watched(self, *, after_key: str = "", limit: int = 500) -> tuple[EffectRow, ...]:
+        """A page of committed effects, by key, whose workflow is open, or ended otherwise than Completed.
+
+        None that is released or accepted, no releases and no confirmations.
+        """
+        return self._page(_STANDING.where(EFFECTS.c.key > after_key), limit)
+
+    def left_standing(
+        self, *, scope: str | None = None, after_key: str = "", limit: int = 500
+    ) -> tuple[EffectRow, ...]:
+        """A page of those whose workflow ended otherwise than Completed: somebody releases or accepts them."""
+        statement = _STANDING.where(EFFECTS.c.key > after_key, EFFECTS.c.closed_as.is_not(None))
+        if scope is not None:
+            statement = statement.where(EFFECTS.c.scope == scope)
+        return self._page(statement, limit)
+
+    def alarmed(self, *, scope: str | None = None, after_key: str = "", limit: int = 500) -> tuple[EffectRow, ...]:
+        """A page of effects with a late observation that nobody has dealt with, by key."""
+        statement = sa.select(EFFECTS).where(EFFECTS.c.alarmed.is_(True), EFFECTS.c.key > after_key)
         if scope is not None:
             statement = statement.where(EFFECTS.c.scope == scope)
         return self._page(statement, limit)
@@ -218,6 +241,20 @@ class JournalReads:
         with reading(self._engine) as connection:
             found = connection.execute(statement.order_by(EFFECTS.c.key).limit(limit)).mappings()
             return tuple(self._row(row) for row in found)
+
+
+_RELEASE = EFFECTS.alias("release")
+_STANDING = sa.select(EFFECTS).where(
+    WATCHED,
+    EFFECTS.c.kind.not_like("%.release"),
+    EFFECTS.c.kind.not_like("%.confirm"),
+    ~sa.exists().where(
+        _RELEASE.c.origin == EFFECTS.c.origin,
+        _RELEASE.c.scope == EFFECTS.c.scope,
+        _RELEASE.c.name == EFFECTS.c.name + ".g" + sa.cast(EFFECTS.c.generation, sa.String) + ".release",
+        _RELEASE.c.state == "committed",
+    ),
+)
 
 
 def fold_attempts(entries: tuple[Entry, ...]) -> tuple[Attempt, ...]:

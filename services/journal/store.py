@@ -25,6 +25,7 @@ import sqlalchemy as sa
 
 from services.database import CommitUnknown, insert_once
 from services.effects.errors import FingerprintMismatch
+from services.effects.horizon import forgotten
 from services.effects.keys import derive_key
 from services.effects.records import (
     Answer,
@@ -111,6 +112,7 @@ class Journal(JournalReads):
         recorded_by: who writes: stands in every entry.
         send_window: how long after its decision an effect may be sent.
         margin: how far the provider's clock must be past a deadline before it counts as passed.
+        retention: how long the provider keeps receipts; None: for ever.
         clock: the journal's clock; aware UTC.
     """
 
@@ -121,12 +123,14 @@ class Journal(JournalReads):
         recorded_by: str,
         send_window: timedelta = SEND_WINDOW,
         margin: timedelta = MARGIN,
+        retention: timedelta | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         super().__init__(engine, send_window=send_window)
         self._commits = GroupCommit(engine)
         self._recorded_by = recorded_by
         self._margin = margin
+        self._retention = retention
         self._clock = clock
 
     def begin(self, intent: Intent, mark: Mark) -> Begun:
@@ -231,7 +235,7 @@ class Journal(JournalReads):
         entries = self._entries(tx.connection, key)
         known = fold_attempts(entries)
         after = known if answer.source is not Source.SEND else _with_seen(known, attempt_id, answer.seen)
-        settlement = settle(row, after, answer, margin=self._margin)
+        settlement = settle(row, after, answer, margin=self._margin, retention=self._retention)
         if settlement.late and answer.receipt is not None:
             row = self._late(tx, row, answer.receipt, settlement.alarm or "")
             return Observed(row=row, settlement=settlement)
@@ -278,6 +282,8 @@ class Journal(JournalReads):
             refused = "this attempt has been marked before"
         if refused:
             return Begun(row=row, refused=refused)
+        if forgotten(row.decided_at, tx.now, retention=self._retention, margin=self._margin):
+            return Begun(row=row, refused="it is older than the provider's retention")
         not_after = row.decided_at + self._window
         if tx.now >= not_after:  # the gate would let nothing through, and the mark would count as a send
             return Begun(row=row, refused="its send window is over")

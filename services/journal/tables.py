@@ -97,6 +97,13 @@ WATCHED = sa.and_(
     sa.or_(EFFECTS.c.closed_as.is_(None), EFFECTS.c.closed_as != "completed"),
 )
 sa.Index("ix_effects_watched", EFFECTS.c.key, sqlite_where=WATCHED, postgresql_where=WATCHED)
+# A late observation that nobody has dealt with: every worker looks for them, again and again.
+sa.Index(
+    "ix_effects_alarmed",
+    EFFECTS.c.key,
+    sqlite_where=EFFECTS.c.alarmed.is_(True),
+    postgresql_where=EFFECTS.c.alarmed.is_(True),
+)
 
 ENTRIES = sa.Table(
     "entries",

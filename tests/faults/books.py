@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import httpx
 
 from services.drill.proxy import FaultProxy
+from services.effects.records import EffectRow
 from services.journal.store import Journal
 
 SKU, STOCK, WANTED, NAME = "FILTER-A", 10, 2, "reserve-filter"
@@ -20,7 +21,7 @@ class Books:
         receipts: the outcome of every receipt but the delivery's, in the order of their commits.
         movements: the kind of every movement of FILTER-A but the delivery, in order.
         posts: sends that the proxy saw.
-        effects: by name: the journal's state and how many attempts it has on record.
+        effects: by name, later generations as "NAME g2": the journal's state and how many attempts it has on record.
     """
 
     available: int
@@ -30,10 +31,10 @@ class Books:
     effects: Mapping[str, tuple[str, int]]
 
 
-async def read_books(http: httpx.AsyncClient, journal: Journal, proxy: FaultProxy) -> Books:
-    """Read both halves; they must agree on every key."""
+async def read_books(http: httpx.AsyncClient, journal: Journal, proxy: FaultProxy, stock_in: int = STOCK) -> Books:
+    """Read both halves; they must agree on every key, and the stock with all that was ever brought in."""
     stock = (await http.get(f"/v1/stock/{SKU}")).raise_for_status().json()
-    assert stock["received"] == stock["available"] + stock["held"] + stock["consumed"] == STOCK
+    assert stock["received"] == stock["available"] + stock["held"] + stock["consumed"] == stock_in
     movements = (await http.get(f"/v1/ledger/{SKU}")).raise_for_status().json()["movements"]
     feed = (await http.get("/v1/receipts", params={"limit": 1000})).raise_for_status().json()["receipts"]
     receipts = [receipt for receipt in feed if receipt["kind"] != "inventory.deliver"]
@@ -49,8 +50,12 @@ async def read_books(http: httpx.AsyncClient, journal: Journal, proxy: FaultProx
         receipts=tuple(receipt["outcome"] for receipt in receipts),
         movements=tuple(movement["kind"] for movement in movements[1:]),
         posts=sum(count for (key, method), count in proxy.requests.items() if method == "POST" and key),
-        effects={row.name: (row.state.value, row.attempts) for row in rows},
+        effects={_called(row): (row.state.value, row.attempts) for row in rows},
     )
+
+
+def _called(row: EffectRow) -> str:
+    return row.name if row.generation == 1 else f"{row.name} g{row.generation}"
 
 
 def committed(*, posts: int = 1, attempts: int = 1) -> Books:

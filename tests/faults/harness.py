@@ -71,6 +71,7 @@ class Case:
     journal_url: str
     journal: OperatorJournal  # for a look from outside
     http: httpx.AsyncClient  # to the inventory itself, past the proxy
+    stock: int = STOCK  # units of FILTER-A that were brought in
     workers: list[Child] = field(default_factory=list)
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
@@ -90,18 +91,19 @@ class Case:
         finally:
             await provider.close()
 
-    async def worker(self, *program: str, journal_url: str = "") -> Child:
+    async def worker(self, *program: str, journal_url: str = "", **settings: str) -> Child:
         """A worker process, once it polls."""
-        child = self.start_worker(*program, journal_url=journal_url)
+        child = self.start_worker(*program, journal_url=journal_url, **settings)
         await self.ready(child)
         return child
 
-    def start_worker(self, *program: str, journal_url: str = "") -> Child:
+    def start_worker(self, *program: str, journal_url: str = "", **settings: str) -> Child:
         """A worker process that has just been started.
 
         Args:
             program: by default this build's own.
             journal_url: by default the case's.
+            settings: more variables of its environment.
         """
         number = next(self._numbers)
         child = self.processes.start(
@@ -115,6 +117,7 @@ class Case:
                 COUNTERFOIL_INVENTORY_URL=self.proxy.url,
                 COUNTERFOIL_INVENTORY_TOKEN=self.token,
                 PYTHONPATH=str(ROOT),  # for the programs that are part of the tests
+                **settings,
             ),
         )
         self.workers.append(child)
@@ -232,7 +235,7 @@ class Case:
 
     async def books(self) -> Books:
         """Both halves as they stand."""
-        return await read_books(self.http, self.journal, self.proxy)
+        return await read_books(self.http, self.journal, self.proxy, self.stock)
 
     def copy_journal(self) -> str:
         """An older copy in the making: the journal as it is now."""
@@ -269,7 +272,7 @@ def thaw(child: Child) -> None:
 
 @asynccontextmanager
 async def open_case(
-    bench: Bench, *, temporal: TemporalServer | None = None, inventory: Inventory | None = None
+    bench: Bench, *, temporal: TemporalServer | None = None, inventory: Inventory | None = None, stock: int = STOCK
 ) -> AsyncIterator[Case]:
     """A deployment of its own, on the session's servers unless others are given."""
     number = next(_numbers)
@@ -289,7 +292,7 @@ async def open_case(
         ) as http,
     ):
         headers = {"Idempotency-Key": f"delivery-{origin:-<16}", "Effect-Not-After": "2099-01-01T00:00:00Z"}
-        delivery = {"sku": SKU, "quantity": STOCK}
+        delivery = {"sku": SKU, "quantity": stock}
         (await http.post("/v1/deliveries", json=delivery, headers=headers)).raise_for_status()
         with Processes(grace_seconds=0) as processes:  # nothing here needs a gentle end
             yield Case(
@@ -304,6 +307,7 @@ async def open_case(
                 journal_url=journal_url,
                 journal=OperatorJournal(engine, recorded_by="a fault test"),
                 http=http,
+                stock=stock,
             )
             for fault in proxy.unfired:
                 raise AssertionError(f"{fault.fault} was planned and never fired")

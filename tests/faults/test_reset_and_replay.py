@@ -1,6 +1,8 @@
 """The same matter run again: reset, terminated and started again, started by two at once."""
 
 import asyncio
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from temporalio.client import Client, WorkflowExecutionStatus
@@ -84,6 +86,44 @@ async def test_an_approval_stands_after_a_reset_to_before_it(case: Case) -> None
     result = await case.result()
     assert (result.status, result.decided_by) == ("done", "Ada")
     assert await case.books() == committed(posts=1, attempts=2)  # the first mark met a closed door
+
+
+async def test_two_approvals_stand_after_a_reset_to_before_them(case: Case) -> None:
+    """A03: neither person is asked again, and a third one is told who approved."""
+    await case.worker()
+    await case.proxy.down()
+    await case.start(replace(case.line(approval=ApprovalRule.REQUIRED), approvers=2))
+    for by in ("Ada", "Bob"):
+        answer = await approve_incident(case.client, case.scope(), Approval(approved=True, by=by))
+        assert (answer.approved, answer.mine, answer.complete) == (True, True, by == "Bob")
+    assert await wait_until(
+        lambda: case.journal.effect(case.key()), timeout_seconds=LIMIT_SECONDS, what="the effect is begun"
+    )
+    await case.reset(forget_updates=True)
+    third = await approve_incident(case.client, case.scope(), Approval(approved=False, by="Carl", reason="too dear"))
+    assert (third.approved, third.by, third.first_by, third.mine) == (True, "Bob", "Ada", False)
+    await case.proxy.up()
+    result = await case.result()
+    assert (result.status, result.decided_by) == ("done", "Ada, Bob")
+    assert await case.books() == committed(posts=1, attempts=2)  # the first mark met a closed door
+
+
+async def test_an_approval_that_takes_longer_than_the_send_window_is_followed_by_a_send(case: Case) -> None:
+    """A09: the window runs from when the effect is decided, which is after the approval."""
+    await case.worker(COUNTERFOIL_SEND_WINDOW_SECONDS="6", COUNTERFOIL_MARGIN_SECONDS="1")
+    await case.start(case.line(approval=ApprovalRule.REQUIRED))
+    begun = (await case.describe()).start_time
+
+    def over() -> bool:
+        return datetime.now(UTC) > begun + timedelta(seconds=7)
+
+    await wait_until(over, timeout_seconds=LIMIT_SECONDS, what="the window and its margin are over")
+    await approve_incident(case.client, case.scope(), Approval(approved=True, by="Ada"))
+    assert (await case.result()).status == "done"
+    row = case.journal.effect(case.key())
+    assert row is not None
+    assert row.decided_at > begun + timedelta(seconds=7)
+    assert await case.books() == committed(posts=1, attempts=1)
 
 
 async def test_a_workflow_terminated_over_an_unknown_effect_and_started_again_finds_the_receipt(case: Case) -> None:

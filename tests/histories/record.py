@@ -30,12 +30,12 @@ FOLDER = Path(__file__).parent
 Story = Callable[[Stage], Awaitable[WorkflowHandle[Any, Any]]]
 
 
-def incident(*names: str, approval: bool = False) -> IncidentInput:
-    """An incident that needs these parts."""
+def incident(*names: str, approval: bool = False, **asks: int) -> IncidentInput:
+    """An incident that needs these parts, and asks so many people for so long."""
     parts = [Parts(name=name, quantities={"FAN-80MM": 2}) for name in names]
     return IncidentInput(
         origin="demo", title="Fan tray 3 reports two stalled rotors", site="FRA2/B/R04", severity="high",
-        approval_required=approval, effects=parts, digest="d" * 64,
+        approval_required=approval, effects=parts, digest="d" * 64, **asks,
     )  # fmt: skip
 
 
@@ -57,6 +57,24 @@ async def declined(stage: Stage) -> WorkflowHandle[Any, Any]:
     """A person declines."""
     handle = await stage.start(Incident.run, incident("reserve-fans", approval=True), id="INC-declined")
     await handle.execute_update("approve", Approval(approved=False, by="bob"))
+    return handle
+
+
+async def approved_by_two(stage: Stage) -> WorkflowHandle[Any, Any]:
+    """A person approves, twice; then another one does, within the time."""
+    asks = incident("reserve-fans", approval=True, approvers=2, approval_within_seconds=3600)
+    handle = await stage.start(Incident.run, asks, id="INC-approved_by_two")
+    await stage.world.until("journal.record_decision")
+    for by in ("ada", "Ada", "bob"):
+        await handle.execute_update("approve", Approval(approved=True, by=by))
+    return handle
+
+
+async def expired(stage: Stage) -> WorkflowHandle[Any, Any]:
+    """One of two approves, and the time is over: the rule declines."""
+    asks = incident("reserve-fans", approval=True, approvers=2, approval_within_seconds=3)
+    handle = await stage.start(Incident.run, asks, id="INC-expired")
+    await handle.execute_update("approve", Approval(approved=True, by="ada"))
     return handle
 
 
@@ -108,7 +126,7 @@ async def reset(stage: Stage) -> WorkflowHandle[Any, Any]:
     return stage.client.get_workflow_handle(handle.id)
 
 
-STORIES: tuple[Story, ...] = (plain, approved, declined, settled, cancelled, reset)
+STORIES: tuple[Story, ...] = (plain, approved, approved_by_two, declined, expired, settled, cancelled, reset)
 
 
 def without_traces(value: Any) -> Any:

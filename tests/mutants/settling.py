@@ -8,6 +8,8 @@ _STORE: Final = "services/journal/store.py"
 _SETTLE: Final = "services/effects/settle.py"
 _BOOKS: Final = "services/inventory/books.py"
 _FORGOTTEN_TESTS: Final = "tests/services/reconciliation/test_forgotten.py"
+_APPROVAL_TESTS: Final = "tests/workflows/test_approval.py"
+_OLD_TESTS: Final = "tests/services/journal/test_old_effects.py"
 _RECOVERY: Final = "services/reconciliation/recovery.py"
 _EFFECTS: Final = "activities/effects.py"
 _STORE_TESTS: Final = "tests/services/journal/test_store.py"
@@ -153,6 +155,66 @@ MUTANTS: Final = (
         paired="a provider past its retention",
     ),
     Mutant(
+        name="an-absence-after-the-retention-is-believed",
+        rule="G10",
+        file=_SETTLE,
+        before="case Seen.ABSENT if forgotten(row.decided_at, answer.observed_at, retention=retention, margin=margin):",
+        after="case Seen.ABSENT if False:",
+        tests=(
+            f"{_SETTLE_TESTS}::test_what_is_older_than_the_retention_is_neither_sent_nor_voided",
+            f"{_OLD_TESTS}::test_an_absence_after_the_journals_retention_leaves_it_in_doubt",
+        ),
+        paired="a provider that forgets its keys; ours keeps them, and the void meets 410",
+    ),
+    Mutant(
+        name="a-retention-that-the-journal-is-not-told",
+        rule="G10",
+        file=_STORE,
+        before="settlement = settle(row, after, answer, margin=self._margin, retention=self._retention)",
+        after="settlement = settle(row, after, answer, margin=self._margin)",
+        tests=(f"{_OLD_TESTS}::test_an_absence_after_the_journals_retention_leaves_it_in_doubt",),
+        paired="a provider that forgets its keys",
+    ),
+    Mutant(
+        name="a-retention-that-the-worker-does-not-read",
+        rule="G10",
+        file="services/settings.py",
+        before="retention=None if retention is None else timedelta(seconds=retention),",
+        after="retention=None,",
+        tests=(
+            "tests/services/test_settings.py::test_a_recovery_horizon_of_ones_own_counts_instead",
+            "tests/faults/test_old_effects.py::test_a_worker_that_comes_back_after_three_days_leaves_it_to_a_person",
+        ),
+        paired="a worker that comes back after the retention, over an effect that was given up",
+    ),
+    Mutant(
+        name="a-person-closes-what-is-forgotten",
+        rule="G10",
+        file="services/effect_desk.py",
+        before="if answer.seen is Seen.ABSENT and to is EffectState.VOIDED and not forgotten:",
+        after="if answer.seen is Seen.ABSENT and to is EffectState.VOIDED:",
+        tests=("tests/services/test_effect_desk.py::test_what_is_older_than_the_retention_is_not_closed_but_asserted",),
+        paired="a provider that forgets its keys, and a person who wants one closed",
+    ),
+    Mutant(
+        name="a-mark-after-the-retention",
+        rule="G10",
+        file=_STORE,
+        before="if forgotten(row.decided_at, tx.now, retention=self._retention, margin=self._margin):",
+        after="if False:",
+        tests=(f"{_OLD_TESTS}::test_nothing_is_marked_that_is_older_than_the_providers_retention",),
+        paired="a provider that forgets within the send window; start-up refuses it, so the mark is asked for directly",
+    ),
+    Mutant(
+        name="a-provider-that-forgets-too-soon-is-taken",
+        rule="G10",
+        file="services/settings.py",
+        before="if value < horizon:",
+        after="if False:",
+        tests=("tests/services/test_settings.py::test_a_retention_shorter_than_the_recovery_horizon_is_refused",),
+        paired="receipts kept for minutes, and a workflow that resumes after days",
+    ),
+    Mutant(
         name="nobody-closes-what-is-overdue",
         rule="G11",
         file=_RECOVERY,
@@ -241,5 +303,77 @@ MUTANTS: Final = (
         after="if False:",
         tests=("tests/workflows/test_incident.py::test_a_decision_in_the_journal_is_asked_for_before_a_person",),
         paired="a Temporal put back to before the approval",
+    ),
+    Mutant(
+        name="a-second-person-is-asked-before-the-journal",
+        rule="G19",
+        file="workflows/incident.py",
+        before="            if not self._complete():\n                await self._ask_for_second()",
+        after="",
+        tests=(f"{_APPROVAL_TESTS}::test_the_journal_is_asked_for_both_before_anybody_is",),
+        paired="a Temporal put back to before both approvals",
+    ),
+    Mutant(
+        name="one-person-is-two",
+        rule="G19",
+        file="workflows/incident.py",
+        before='if same_person(first.body["by"], approval.by):',
+        after="if False:",
+        tests=(f"{_APPROVAL_TESTS}::test_two_people_approve_and_they_are_two",),
+        paired="somebody who repeats the command, as everybody is told to",
+    ),
+    Mutant(
+        name="a-name-in-capitals-is-another-person",
+        rule="G19",
+        file="services/effects/people.py",
+        before="return _plain(one) == _plain(other)",
+        after="return one == other",
+        tests=(
+            "tests/services/effects/test_people.py::test_one_person_is_one_however_the_name_is_written",
+            f"{_APPROVAL_TESTS}::test_two_people_approve_and_they_are_two",
+        ),
+        paired="somebody who repeats the command from another machine",
+    ),
+    Mutant(
+        name="a-decline-that-a-second-person-can-turn",
+        rule="G19",
+        file="workflows/incident.py",
+        before="if self._incident.approvers == 1 or not _approves(first):",
+        after="if self._incident.approvers == 1:",
+        tests=(f"{_APPROVAL_TESTS}::test_a_decline_by_either_is_final",),
+        paired="a second person who approves what the first one declined",
+    ),
+    Mutant(
+        name="the-clock-beats-an-approval",
+        rule="G19",
+        file="workflows/incident.py",
+        before='await self._approve(Approval(approved=False, by=f"{RULE} nobody approved within {seconds} s"))',
+        after='return False, f"{RULE} nobody approved within {seconds} s"',
+        tests=(
+            f"{_APPROVAL_TESTS}::test_when_its_time_is_over_the_rule_declines",
+            f"{_APPROVAL_TESTS}::test_an_approval_that_the_journal_has_first_beats_the_clock",
+        ),
+        paired="an approval that is recorded while the timer fires; nothing of the rule would be in the journal",
+    ),
+    Mutant(
+        name="somebody-decides-as-a-rule",
+        rule="G19",
+        file="services/effects/people.py",
+        before="if _plain(by).startswith(RULE):",
+        after="if False:",
+        tests=(
+            "tests/services/effects/test_people.py::test_what_is_no_persons_name_is_said",
+            f"{_APPROVAL_TESTS}::test_nobody_decides_as_a_rule_or_without_end",
+        ),
+        paired="somebody who wants no name in the journal",
+    ),
+    Mutant(
+        name="an-export-that-goes-on-past-what-is-sealed",
+        rule="G15",
+        file="services/journal/export.py",
+        before="sealed = 0 if stands.seal is None else stands.seal.upto_id",
+        after="sealed = stands.last_entry_id",
+        tests=("tests/services/journal/test_export.py::test_an_export_goes_on_where_the_last_one_was_sealed",),
+        paired="an entry with a lower id that commits after the export; what is said to go on after is read",
     ),
 )

@@ -76,6 +76,14 @@ def test_a_good_line_becomes_a_typed_incident() -> None:
         ({"effects": [_effect("Reserve")]}, "effects[0].name", "1-64 of a-z"),
         ({"effects": [_effect("reserve.release")]}, "effects[0].name", "must not end in .release"),
         ({"effects": [_effect("reserve.g2.release")]}, "effects[0].name", "must not end in .release"),
+        ({"effects": [_effect("approval")]}, "effects[0].name", "nor be approval"),
+        ({"effects": [_effect("approval.second")]}, "effects[0].name", "nor be approval"),
+        ({"approval": "required", "approvers": 3}, "approvers", "at most 2, not 3"),
+        ({"approval": "required", "approvers": 0}, "approvers", "at least 1, not 0"),
+        ({"approval": "required", "approvers": True}, "approvers", "a whole number, not true"),
+        ({"approval": "required", "approval_within_seconds": 0}, "approval_within_seconds", "at least 1, not 0"),
+        ({"approvers": 2}, "approvers", "only where approval is required"),
+        ({"approval_within_seconds": 60}, "approval_within_seconds", "only where approval is required"),
         ({"effects": [_effect(), _effect("b"), _effect()]}, "effects[2].name", "already the name of effects[0]"),
     ],
 )
@@ -166,6 +174,18 @@ def test_the_digest_is_of_the_meaning() -> None:
     assert first.digest == second.digest
     assert first.digest != other.digest
     assert len(first.digest) == 64
+
+
+def test_who_approves_and_how_soon_are_part_of_the_meaning() -> None:
+    """Two people are another matter than one; one is what there is unless it is said."""
+    required = _document(approval="required")
+    (plain, one), _ = _read(required, required | {"id": "INC-2", "approvers": 1})
+    assert (plain.approvers, plain.approval_within_seconds) == (1, None)
+    assert one.document() == required | {"id": "INC-2"}
+    strict = required | {"approvers": 2, "approval_within_seconds": 3600}
+    (two,), _ = _read(strict)
+    assert two.document() == strict
+    assert two.digest != plain.digest
 
 
 @given(st.lists(st.binary(max_size=200).map(lambda raw: raw.replace(b"\n", b"")), max_size=8))

@@ -47,6 +47,18 @@ def test_a_complete_environment_gives_a_worker_its_settings(monkeypatch: pytest.
     assert settings.inventory_token.get_secret_value() == "hunter2"
 
 
+def test_an_effect_is_unknown_too_long_after_an_hour_or_when_its_key_may_be_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whichever comes first."""
+    _set(monkeypatch)
+    assert WorkerSettings.read().unknown_after == timedelta(hours=1)
+    assert WorkerSettings.read().metrics_address is None
+    _set(monkeypatch, COUNTERFOIL_SEND_WINDOW_SECONDS="900", COUNTERFOIL_METRICS_ADDRESS="[::1]:9464")
+    assert WorkerSettings.read().unknown_after == timedelta(seconds=900 + 300)
+    assert WorkerSettings.read().metrics_address == "[::1]:9464"
+
+
 def test_any_of_several_keys_may_sign_and_none_need_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
     """The next key beside the last; unset, receipts are taken unsigned."""
     _set(monkeypatch)
@@ -95,6 +107,10 @@ def test_a_missing_or_empty_variable_is_one_sentence_with_an_example(
         ("COUNTERFOIL_SEND_WINDOW_SECONDS", "0"),
         ("COUNTERFOIL_MARGIN_SECONDS", "-5"),
         ("COUNTERFOIL_MARGIN_SECONDS", "86400"),
+        ("COUNTERFOIL_UNKNOWN_ALARM_SECONDS", "0"),
+        ("COUNTERFOIL_METRICS_ADDRESS", "hunter2:9464"),
+        ("COUNTERFOIL_METRICS_ADDRESS", "127.0.0.1"),
+        ("COUNTERFOIL_METRICS_ADDRESS", "[127.0.0.1:9464"),
     ],
 )
 def test_a_bad_variable_is_named_and_its_value_is_not_shown(
@@ -144,6 +160,50 @@ def test_a_send_window_longer_than_the_workflows_go_on_sending_is_refused(monkey
     _set(monkeypatch, COUNTERFOIL_SEND_WINDOW_SECONDS=str(SEND_WINDOW_SECONDS + 1))
     with pytest.raises(SettingsError, match="COUNTERFOIL_SEND_WINDOW_SECONDS"):
         WorkerSettings.read()
+
+
+HORIZON_SECONDS = 41 * 86_400 + 300  # a day's window, three of outage, seven on hold, a copy of thirty, and the margin
+
+
+def test_a_retention_shorter_than_the_recovery_horizon_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that would come back after the receipts are gone does not start; at the horizon it does (E44)."""
+    _set(monkeypatch, COUNTERFOIL_INVENTORY_RETENTION_SECONDS="900")
+    with pytest.raises(
+        SettingsError,
+        match=rf"^COUNTERFOIL_INVENTORY_RETENTION_SECONDS .*COUNTERFOIL_RECOVERY_HORIZON_SECONDS, {HORIZON_SECONDS} ",
+    ):
+        WorkerSettings.read()
+    _set(monkeypatch, COUNTERFOIL_INVENTORY_RETENTION_SECONDS=str(HORIZON_SECONDS))
+    assert WorkerSettings.read().rules["retention"] == timedelta(seconds=HORIZON_SECONDS)
+    _set(monkeypatch, COUNTERFOIL_INVENTORY_RETENTION_SECONDS=str(HORIZON_SECONDS - 1))
+    with pytest.raises(SettingsError):
+        WorkerSettings.read()
+
+
+def test_a_recovery_horizon_of_ones_own_counts_instead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever keeps no copy for long may say so; below the window and the margin nobody can."""
+    _set(
+        monkeypatch,
+        COUNTERFOIL_RECOVERY_HORIZON_SECONDS="604800",
+        COUNTERFOIL_INVENTORY_RETENTION_SECONDS="604800",
+    )
+    assert WorkerSettings.read().rules["retention"] == timedelta(days=7)
+    _set(monkeypatch, COUNTERFOIL_INVENTORY_RETENTION_SECONDS="604799")
+    with pytest.raises(SettingsError, match="COUNTERFOIL_INVENTORY_RETENTION_SECONDS is not usable"):
+        WorkerSettings.read()
+    _set(monkeypatch, COUNTERFOIL_RECOVERY_HORIZON_SECONDS="86699")
+    with pytest.raises(SettingsError, match="COUNTERFOIL_RECOVERY_HORIZON_SECONDS is not usable"):
+        WorkerSettings.read()
+
+
+def test_without_a_retention_receipts_are_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which is what the inventory does unless it is told."""
+    _set(monkeypatch)
+    assert WorkerSettings.read().rules == {
+        "send_window": timedelta(days=1),
+        "margin": timedelta(minutes=5),
+        "retention": None,
+    }
 
 
 SERVICE = {

@@ -113,7 +113,7 @@ async def test_the_first_decision_stands_and_the_second_person_is_told_who_decid
 async def test_a_decision_in_the_journal_is_asked_for_before_a_person(stage: Stage) -> None:
     """A03: Temporal was put back to before the approval: the journaled one stands, whoever is asked now."""
     decided_at = datetime(2026, 3, 1, tzinfo=UTC)
-    stage.world.decisions["INC-A03"] = StandingDecision(
+    stage.world.decisions["INC-A03", "approval"] = StandingDecision(
         body={"approved": "yes", "by": "ada", "reason": ""}, decided_at=decided_at, mine=True
     )
     result = await soon(await stage.start(Incident.run, incident(approval=True), id="INC-A03"))

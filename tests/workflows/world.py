@@ -35,7 +35,8 @@ class World:
         self.settles: deque[Callable[[SettleRequest], Awaitable[Standing]]] = deque()
         self.outcomes: dict[str, Outcome] = {}
         self.rulings: deque[Ruling] = deque()
-        self.decisions: dict[str, StandingDecision] = {}
+        self.decisions: dict[tuple[str, str], StandingDecision] = {}  # by scope and name
+        self.landing: dict[tuple[str, str], StandingDecision] = {}  # recorded by somebody just after it was asked for
         self.asked: list[tuple[str, Any]] = []
         self.came: asyncio.Queue[str] = asyncio.Queue()
         self._held: list[Held] = []
@@ -106,11 +107,12 @@ class World:
     def decide(self, request: DecisionRequest) -> StandingDecision | None:
         """Of `journal.record_decision`: the first one stands."""
         self.tell(request)
-        standing = self.decisions.get(request.scope)
+        standing = self.decisions.get((request.scope, request.name))
+        self.decisions |= self.landing
         if request.ask_only or standing is not None:
             return standing and StandingDecision(body=standing.body, decided_at=standing.decided_at, mine=False)
         standing = StandingDecision(body=request.body, decided_at=request.decided_at, mine=True)
-        self.decisions[request.scope] = standing
+        self.decisions[request.scope, request.name] = standing
         return standing
 
 

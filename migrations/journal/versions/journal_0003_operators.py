@@ -24,9 +24,17 @@ def upgrade() -> None:
         sqlite_where=sa.text(WATCHED.format(accepted="accepted IS 0")),
         postgresql_where=sa.text(WATCHED.format(accepted="accepted IS false")),
     )
+    op.create_index(
+        "ix_effects_alarmed",
+        "effects",
+        ["key"],
+        sqlite_where=sa.text("alarmed IS 1"),
+        postgresql_where=sa.text("alarmed IS true"),
+    )
 
 
 def downgrade() -> None:
+    op.drop_index("ix_effects_alarmed", table_name="effects")
     op.drop_index("ix_effects_watched", table_name="effects")
     op.drop_column("effects", "accepted")
     op.drop_column("effects", "closed_as")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from services.effects.commands import Command, CommandName
 from tests.services.cli.conftest import Run
 from tests.services.reconciliation.world import World, intent, running_world
 from tests.services.standing import standing_in
@@ -77,6 +78,26 @@ def test_an_empty_list_is_a_sentence_and_0(counterfoil: Run, world: World) -> No
     done = counterfoil("effects", "list", "--scope", "INC-1", **world.settings)
     assert done.returncode == 0
     assert done.stdout.startswith("No effect of INC-1 is pending or in doubt.\n")
+
+
+def test_what_a_workflow_left_standing_is_listed_until_somebody_has_judged_it(counterfoil: Run, tmp_path: Path) -> None:
+    """G11: how its workflow ended, with each; what is open, completed, given back or accepted is not there."""
+    ended = {"INC-1": "terminated", "INC-2": "timed_out", "INC-6": "completed"}
+    with running_world(tmp_path) as world:
+        asyncio.run(world.fill())
+        none = counterfoil("effects", "list", "--closed", **world.settings)
+        for scope, closed_as in ended.items():
+            world.journal.closed([intent(scope).key], closed_as, run_id="run-1")
+        listed = counterfoil("effects", "list", "--closed", "--json", **world.settings)
+        shown = counterfoil("effects", "list", "--closed", "--scope", "INC-2", **world.settings)
+        command = Command(name=CommandName.ACCEPT, key=intent("INC-2").key, by="ada", reason="it is used")
+        world.journal.accept(command)
+        accepted = counterfoil("effects", "list", "--closed", **world.settings)
+    effects = json.loads(listed.stdout)["effects"]
+    assert [(effect["scope"], effect["closed_as"]) for effect in effects] == [("INC-2", "timed_out")]
+    assert "timed out" in shown.stdout
+    for done in (none, accepted):
+        assert (done.returncode, "No workflow has left anything standing." in done.stdout) == (0, True)
 
 
 def test_state_and_all_together_are_wrong_use(counterfoil: Run, world: World) -> None:

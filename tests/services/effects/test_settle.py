@@ -232,6 +232,27 @@ def test_the_margin_is_the_callers() -> None:
     assert settle(make_row(INTENT), (), absent, margin=MARGIN * 2).next is Next.SEND
 
 
+def test_what_is_older_than_the_retention_is_neither_sent_nor_voided() -> None:
+    """Given up, refused or overdue: that a provider that forgets has no receipt proves nothing (E44, G10)."""
+    retention = timedelta(days=60)
+    last = DECIDED_AT + retention - MARGIN
+    for given_up, attempts in itertools.product((False, True), ((), (_attempt(1, Seen.REQUEST_REFUSED),))):
+        row = make_row(INTENT, given_up=given_up)
+        absent = Answer(seen=Seen.ABSENT, source=Source.LOOK_UP, observed_at=last)
+        assert settle(row, attempts, absent, retention=retention).next is Next.VOID
+        for observed_at in (last + timedelta(microseconds=1), None):
+            settled = settle(row, attempts, replace(absent, observed_at=observed_at), retention=retention)
+            assert (settled.state, settled.next) == (EffectState.IN_DOUBT, Next.WAIT)
+            assert "retention" in (settled.alarm or "")
+
+
+def test_a_receipt_settles_however_old_it_is() -> None:
+    """What the provider still has, it has not forgotten."""
+    found = Answer(seen=Seen.RECEIPT, source=Source.LOOK_UP, receipt=MATCHING[0])
+    settled = settle(make_row(INTENT, state=EffectState.IN_DOUBT), (), found, retention=timedelta(microseconds=1))
+    assert (settled.state, settled.next) == (MATCHING[0].outcome, Next.DONE)
+
+
 def test_an_alarm_on_the_row_stops_both_sending_and_voiding() -> None:
     """A late observation that nobody has dealt with: only a receipt or a person goes on."""
     for given_up, observed_at in itertools.product((False, True), (None, DECIDED_AT + WINDOW * 2)):
