@@ -23,6 +23,7 @@ from services.drill.stack import Stack, running_stack
 from services.effects.keys import derive_key
 from services.effects.records import Answer, Intent, Receipt, Seen, Source
 from services.effects.states import EffectState
+from services.reconciliation.alarms import AlarmKind
 from tests.services.cli.conftest import INCIDENT
 from tests.services.drill.intents import intent
 from tests.services.inventory.conftest import Caller, connect, running
@@ -251,6 +252,11 @@ async def test_doubled_or_lost(ground: Ground) -> None:
     ground.stack.journal.own(wanted)
     ground.report(wanted, reported_elsewhere(wanted, ground.folder))
     await ground.execute("`doubled` or `lost` in the audit", KEY=wanted.key)
+
+
+def test_every_alarm_that_a_worker_raises_has_a_runbook() -> None:
+    """By the name that stands in its log."""
+    assert {f"`{kind.value}`" for kind in AlarmKind} <= {heading.partition(":")[0] for heading in SECTIONS}
 
 
 def test_every_runbook_is_executed() -> None:
