@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from tests.mutants import answers, deadlines, identity, providing, sending, settling, sweeping
+from tests.mutants import answers, commanding, deadlines, identity, providing, sending, settling, sweeping
 from tests.mutants.mutant import Mutant
 
 MUTANTS: Final[tuple[Mutant, ...]] = (
@@ -13,4 +13,5 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *answers.MUTANTS,
     *providing.MUTANTS,
     *sweeping.MUTANTS,
+    *commanding.MUTANTS,
 )

@@ -113,7 +113,7 @@ async def test_what_waits_for_a_person_though_it_is_settled_is_listed_apart(coun
         late = (await standing.reach("late report", "INC-2")).key
         await standing.reach("committed", "INC-3")
         for option, key, says in (
-            ("--closed", left, "committed, workflow terminated"),
+            ("--closed", left, "terminated"),
             ("--alarmed", late, "voided ALARM"),
         ):
             people = counterfoil("effects", "list", option, **standing.world.settings)
