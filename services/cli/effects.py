@@ -2,19 +2,22 @@
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 import click
+import httpx
 
 from services.cli.opening import check_effect, find_key, open_journal
 from services.cli.output import ExitCode, Group, Output, finish, pass_output
-from services.cli.words import age, document, entry_words, moment, without_reference
+from services.cli.timeline import COLUMNS, Moment, note, timeline
+from services.cli.words import age, document, moment, without_reference
 from services.effects.records import Answer, EffectRow, Receipt, Seen
 from services.effects.states import TERMINAL, EffectState
 from services.journal.rows import Entry, text
-from services.reconciliation.checker import compare
+from services.reconciliation.checker import compare, says
+from services.reconciliation.provider_half import ProviderUnreadable, Remains, read_remains, read_reservation
 from services.settings import InventoryClientSettings, JournalSettings
 
 LIMIT = 100
@@ -108,12 +111,21 @@ class _Halves:
     row: EffectRow | None
     entries: tuple[Entry, ...]
     answer: Answer
+    closer: "_Closer"
     verdict: str
     exit_code: ExitCode
 
     @property
     def receipt(self) -> Receipt | None:
         return self.answer.receipt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Closer:
+    """What the inventory says beside the receipt: what retention left of it, and where its reservation's units are."""
+
+    remains: Remains | None = None
+    reservation: Mapping[str, Any] | None = None
 
 
 @effects.command(short_help="Show both halves of one effect side by side.")
@@ -135,8 +147,11 @@ def show(output: Output, effect: str) -> None:
         if answer.receipt is not None:
             row = journal.effect(key)  # it may have been settled, or begun, between the two
         entries = journal.entries(key)
-    verdict, exit_code = _judge(key, row, answer, settings.inventory_url)
-    halves = _Halves(key=key, row=row, entries=entries, answer=answer, verdict=verdict, exit_code=exit_code)
+    closer = asyncio.run(_look_closer(settings, key, answer))
+    verdict, exit_code = _judge(key, row, answer, closer.remains, settings.inventory_url)
+    halves = _Halves(
+        key=key, row=row, entries=entries, answer=answer, closer=closer, verdict=verdict, exit_code=exit_code
+    )
     output.result(_document(halves), people=lambda: _side_by_side(output, halves))
     finish(exit_code)
 
@@ -156,12 +171,29 @@ async def _look_up(settings: InventoryClientSettings, key: str) -> Answer:
         await client.close()
 
 
-def _judge(key: str, row: EffectRow | None, answer: Answer, url: str) -> tuple[str, ExitCode]:
+async def _look_closer(settings: InventoryClientSettings, key: str, answer: Answer) -> _Closer:
+    """Ask what the receipt alone does not say; what is not answered is left out."""
+    place: dict[str, Any] = {"url": settings.inventory_url, "token": settings.inventory_token.get_secret_value()}
+    place["ca_file"] = settings.inventory_ca_file
+    try:
+        remains = await read_remains(key=key, **place) if answer.seen is Seen.KEY_EXPIRED else None
+        receipt = answer.receipt
+        made = receipt is not None and receipt.body.get("kind") == "inventory.reserve"
+        reservation_id = receipt.reservation_id if receipt is not None and made else None
+        if remains is not None:
+            reservation_id = remains.reservation_id
+        reservation = await read_reservation(reservation_id=reservation_id, **place) if reservation_id else None
+    except (httpx.TransportError, ProviderUnreadable):
+        return _Closer()
+    return _Closer(remains=remains, reservation=reservation)
+
+
+def _judge(key: str, row: EffectRow | None, answer: Answer, remains: Remains | None, url: str) -> tuple[str, ExitCode]:
     if answer.seen is Seen.CREDENTIALS_REFUSED:
         said = f"The inventory at {url} refused the token ({answer.reason}): only the journal's half is shown. "
         return f"{said}Check COUNTERFOIL_INVENTORY_TOKEN.", ExitCode.UNREACHABLE
     if answer.seen is Seen.KEY_EXPIRED:
-        return "The inventory has dropped this key's receipt: the halves cannot be compared.", ExitCode.FOUND
+        return _judge_expired(key, row, remains)
     if answer.seen not in {Seen.RECEIPT, Seen.ABSENT}:
         said = f"The inventory at {url} could not be asked ({answer.reason}): only the journal's half is shown. "
         return f"{said}Start it, or check COUNTERFOIL_INVENTORY_URL, and repeat.", ExitCode.UNREACHABLE
@@ -179,6 +211,22 @@ def _judge(key: str, row: EffectRow | None, answer: Answer, url: str) -> tuple[s
     return f"{said} {findings[0].what_to_do}.", ExitCode.FOUND
 
 
+def _judge_expired(key: str, row: EffectRow | None, remains: Remains | None) -> tuple[str, ExitCode]:
+    dropped = "Retention has taken the body of this key's receipt at the inventory"
+    if remains is None or row is None:
+        return f"{dropped}: the halves cannot be compared.", ExitCode.FOUND
+    left = f"{dropped}; what is left of it is {says(remains).partition(';')[0]}"
+    if not row.state.terminal:
+        return (
+            f"{left}. No rule settles the effect from that: counterfoil effects resolve {key} --as {remains.outcome}, "
+            "with what shows it as evidence."
+        ), ExitCode.FOUND
+    findings = compare(row, remains)
+    if findings:
+        return f"{left}: {findings[0].rule}. {findings[0].what_to_do}.", ExitCode.FOUND
+    return f"{left}. Both halves agree as far as that goes.", ExitCode.DONE
+
+
 def _document(halves: _Halves) -> dict[str, Any]:
     answer = halves.answer
     return {
@@ -187,12 +235,20 @@ def _document(halves: _Halves) -> dict[str, Any]:
         "verdict": halves.verdict,
         "journal": None if halves.row is None else document(halves.row),
         "entries": [document(entry) for entry in halves.entries],
+        "timeline": [one.document() for one in _timeline(halves)],
+        "note": note(halves.closer.reservation),
         "provider": {
             "seen": answer.seen.value,
             "reason": answer.reason,
             "receipt": None if halves.receipt is None else halves.receipt.body,
+            "remains": None if halves.closer.remains is None else asdict(halves.closer.remains),
+            "reservation": halves.closer.reservation,
         },
     }
+
+
+def _timeline(halves: _Halves) -> tuple[Moment, ...]:
+    return timeline(halves.entries, halves.receipt, halves.closer.reservation)
 
 
 def _side_by_side(output: Output, halves: _Halves) -> None:
@@ -208,15 +264,13 @@ def _side_by_side(output: Output, halves: _Halves) -> None:
         lines = [(name, journal.get(name) or None, provider.get(name) or None) for name in names]
         output.table(("", "journal", "inventory"), lines)
         output.say("")
-    if halves.entries:
-        output.table(
-            ("id", "recorded", "kind", "what"),
-            [
-                (entry.id, moment(entry.recorded_at), entry.kind.replace("_", " "), entry_words(entry))
-                for entry in halves.entries
-            ],
-        )
+    told = _timeline(halves)
+    if told:
+        output.table(COLUMNS, [one.line() for one in told])
         output.say("")
+    said = note(halves.closer.reservation)
+    if said:
+        output.say(said)
     output.say(halves.verdict)
 
 

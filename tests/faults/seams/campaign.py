@@ -168,9 +168,7 @@ class Stage:
 
     async def is_clean(self) -> None:
         """The audit finds nothing."""
-        report = await audit(
-            self.case.journal, str(self.case.http.base_url), self.case.token, origin=self.case.origin
-        )
+        report = await audit(self.case.journal, str(self.case.http.base_url), self.case.token, origin=self.case.origin)
         assert report.findings == ()
 
 

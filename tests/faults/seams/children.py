@@ -64,7 +64,7 @@ class Life:
     async def listen(self, reader: asyncio.StreamReader) -> None:
         """Read what it tells until it has ended."""
         while line := await reader.readline():
-            (what, value), = json.loads(line).items()
+            ((what, value),) = json.loads(line).items()
             async with self._news:
                 match what:
                     case "seam":
@@ -225,7 +225,9 @@ def _live(connection: socket.socket, job: Mapping[str, Any]) -> int:
     )
     place = Place(**job["place"])
     try:
-        answer = asyncio.run(COMMANDS[job["command"]](place, seams, lambda said: _tell(connection, said=said), **job["arguments"]))
+        answer = asyncio.run(
+            COMMANDS[job["command"]](place, seams, lambda said: _tell(connection, said=said), **job["arguments"])
+        )
         _tell(connection, answer=told(answer))
     except BaseException:  # noqa: BLE001 - it is told, whatever it is
         with suppress(OSError):

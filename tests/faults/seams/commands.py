@@ -94,9 +94,7 @@ async def _settle(place: Place, seams: Seams, _say: Any, *, scope: str, name: st
         return await ActivityEnvironment().run(activity.settle, request)
 
 
-async def _sweep(
-    place: Place, seams: Seams, _say: Any, *, over: bool = False, wrongly: bool = False
-) -> dict[str, int]:
+async def _sweep(place: Place, seams: Seams, _say: Any, *, over: bool = False, wrongly: bool = False) -> dict[str, int]:
     """A whole sweep.
 
     Args:
