@@ -64,7 +64,7 @@ async def test_after_the_expiry_a_hold_can_be_neither_confirmed_nor_released_and
 
 
 async def test_a_payment_that_comes_after_the_cancellation_is_not_taken(bench: Bench) -> None:
-    """E53: the hold was released by the compensation; the confirmation is rejected for good, and the units stay back."""
+    """E53: the compensation released the hold; the confirmation is rejected for good, and the units stay back."""
     confirm = await _about(bench, "confirm")
     release = intent_now(
         name="reserve-filter.g1.release", kind="inventory.release", request={}, path=dict(confirm.path)
