@@ -159,6 +159,7 @@ async def _send(parts: Parts, send: ToSend) -> Any:
 
 async def _worker(place: Place, seams: Seams, say: Callable[[str], None]) -> None:
     """A worker, until it is ended from outside."""
+    seams.watch_sql()
     os.environ |= {
         "TEMPORAL_ADDRESS": place.temporal_address,
         "COUNTERFOIL_ORIGIN": place.origin,

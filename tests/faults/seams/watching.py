@@ -142,7 +142,7 @@ class _Around(ActivityInboundInterceptor):
         self._seams = seams
 
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:  # noqa: A002 - its name there
-        name = str(getattr(input.fn, "__temporal_activity_definition").name)  # noqa: B009 - mangled in a class otherwise
+        name = str(getattr(input.fn, "__temporal_activity_definition").name)
         self._seams.reach(f"start {name}")
         result = await super().execute_activity(input)
         self._seams.reach(f"complete {name}")
