@@ -1,4 +1,4 @@
-"""A person's commands, killed at every seam of what they do and of what is sent for them; then the same command again."""
+"""A person's commands, killed at every seam of what they do and of what is sent; then the same command again."""
 
 from collections import Counter
 from dataclasses import dataclass
