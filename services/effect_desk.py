@@ -116,20 +116,21 @@ class EffectDesk:
     async def _resolve_open(self, command: Command, row: EffectRow, to: EffectState, *, repeated: bool) -> Ruling:
         answer = await self._provider.look_up(row.key)
         observed = await self._observe(row, answer)
-        if answer.seen is Seen.ABSENT and to is EffectState.VOIDED:
+        forgotten = observed.settlement.forgotten  # then no void is sent: it would find the key free, and prove nothing
+        if answer.seen is Seen.ABSENT and to is EffectState.VOIDED and not forgotten:
             await asyncio.to_thread(self._journal.forbid, command)
             answer = await self._provider.void(row.key)
             observed = await self._observe(row, answer)
         row = observed.row
         if row.state.terminal:
             return _ended(command, row, wanted={to}, repeated=repeated)
-        if answer.seen is Seen.ABSENT:
+        if answer.seen is Seen.ABSENT and not forgotten:
             return _refused(command, row, f"The provider has no receipt: it is not {to}. `--as voided` closes the key.")
         another = answer.seen is Seen.RECEIPT or answer.seen is Seen.KEY_REUSED
         if another and to is EffectState.COMMITTED:
             return _refused(command, row, f"The key is another payload's there ({observed.settlement.alarm}): under it "
                             "this effect was not done.")  # fmt: skip
-        if another or answer.seen in _NO_WORD:
+        if another or forgotten or answer.seen in _NO_WORD:
             row = await asyncio.to_thread(self._journal.assert_end, command, to)
             return _ended(command, row, wanted={to}, repeated=repeated)
         return _unconfirmed(command, row, answer, "It stays as it is.", repeated)

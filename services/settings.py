@@ -313,22 +313,6 @@ class RuleSettings(_Settings):
             retention=None if retention is None else timedelta(seconds=retention),
         )
 
-    unknown_alarm_seconds: Annotated[
-        int,
-        Field(
-            gt=0,
-            description="after how long an effect whose outcome is unknown is an alarm",
-            examples=[UNKNOWN_ALARM_SECONDS],
-        ),
-    ] = UNKNOWN_ALARM_SECONDS
-    metrics_address: MetricsAddress = None
-
-    @property
-    def unknown_after(self) -> timedelta:
-        """How long an effect may be unknown before it is an alarm: no longer than until its key may be closed."""
-        longest = self.send_window_seconds + self.margin_seconds
-        return timedelta(seconds=min(self.unknown_alarm_seconds, longest))
-
     @field_validator("margin_seconds")
     @classmethod
     def _below_the_window(cls, value: int, info: ValidationInfo) -> int:
@@ -368,6 +352,22 @@ class RuleSettings(_Settings):
 
 class WorkerSettings(OriginSettings, JournalSettings, InventoryClientSettings, InventorySigningSettings, RuleSettings):
     """What a worker needs: its origin, the journal, the inventory, and how long an effect may be sent and asked for."""
+
+    unknown_alarm_seconds: Annotated[
+        int,
+        Field(
+            gt=0,
+            description="after how long an effect whose outcome is unknown is an alarm",
+            examples=[UNKNOWN_ALARM_SECONDS],
+        ),
+    ] = UNKNOWN_ALARM_SECONDS
+    metrics_address: MetricsAddress = None
+
+    @property
+    def unknown_after(self) -> timedelta:
+        """How long an effect may be unknown before it is an alarm: no longer than until its key may be closed."""
+        longest = self.send_window_seconds + self.margin_seconds
+        return timedelta(seconds=min(self.unknown_alarm_seconds, longest))
 
 
 def variable(field: str) -> str:

@@ -181,7 +181,7 @@ class Incident(EffectWorkflow):
                 self._complete, timeout=seconds, timeout_summary="declined by the rule, unless approved before"
             )
         except TimeoutError:
-            await self._decide(Approval(approved=False, by=f"{RULE} nobody approved within {seconds} s"))
+            await self._approve(Approval(approved=False, by=f"{RULE} nobody approved within {seconds} s"))
 
     def _complete(self) -> bool:
         """Whether nothing is left to decide."""
@@ -189,7 +189,7 @@ class Incident(EffectWorkflow):
             return False
         return self._second is not None or not _approves(self._approval) or self._incident.approvers == 1
 
-    async def _decide(self, approval: Approval) -> ApprovalAnswer:
+    async def _approve(self, approval: Approval) -> ApprovalAnswer:
         """Record what somebody says unless it has been decided; the decision that stands."""
         first = await self._say(APPROVAL, approval)
         self._approval = first
@@ -275,7 +275,7 @@ class Incident(EffectWorkflow):
         """Record what a person decided; the first decision stands, and a later one is told so."""
         if not self._incident.approval_required:
             raise ApplicationError(NOT_ASKED, non_retryable=True)
-        return await self._decide(approval)
+        return await self._approve(approval)
 
     @approve.validator
     def _check_approval(self, approval: Approval) -> None:

@@ -17,6 +17,7 @@ from services.drill.postgres import PostgresServer
 from services.drill.processes import ProcessError, Processes, signals_cancel
 from services.drill.report import KILL_HEADER, Report, Story, tell_story, totals, verdict
 from services.drill.stack import Standing, running_stack
+from services.drill.worst_day import tell_acts
 
 
 @click.command(cls=Command)
@@ -102,6 +103,9 @@ async def _demo(output: Output, processes: Processes, folder: Path, standing: St
 def _people(output: Output, report: Report, story: Story) -> None:
     output.say("")
     for line in tell_story(story):
+        output.say(line)
+    output.say("")
+    for line in tell_acts(report.worst_day):
         output.say(line)
     output.say("")
     output.table(["total", ""], totals(report))

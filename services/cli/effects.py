@@ -8,13 +8,14 @@ from typing import Any
 
 import click
 
+from services.cli import effects_change
 from services.cli.opening import check_effect, find_key, open_journal
 from services.cli.output import ExitCode, Group, Output, finish, pass_output
 from services.cli.words import age, document, entry_words, moment, without_reference
 from services.effects.records import Answer, EffectRow, Receipt, Seen
 from services.effects.states import TERMINAL, EffectState
 from services.journal.rows import Entry, text
-from services.reconciliation.checker import compare
+from services.reconciliation.checker import RULINGS, UP_TO_A_PERSON, compare
 from services.settings import InventoryClientSettings, JournalSettings
 
 LIMIT = 100
@@ -23,7 +24,11 @@ _UNSETTLED = tuple(state for state in EffectState if state not in TERMINAL)
 
 @click.group(cls=Group)
 def effects() -> None:
-    """List effects, or show both halves of one. Nothing is changed."""
+    """List effects, show both halves of one, and settle what a person has to settle."""
+
+
+for _command in effects_change.COMMANDS:
+    effects.add_command(_command)
 
 
 @effects.command(name="list", short_help="List what is unsettled, or all.")
@@ -36,50 +41,70 @@ def effects() -> None:
 )
 @click.option("--all", "everything", is_flag=True, help="Settled ones too, after the unsettled.")
 @click.option(
-    "--closed", is_flag=True, help="Committed ones that a workflow left standing which ended otherwise than completed."
+    "--closed", is_flag=True, help="What stands of workflows that ended otherwise than Completed: release or accept it."
 )
+@click.option("--alarmed", is_flag=True, help="What was settled and then reported otherwise: a person compares both.")
 @click.option("--scope", help="Only this scope, for example INC-2041.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=LIMIT, show_default=True, help="At most so many.")
+@click.option("--keys", "only_keys", is_flag=True, help="Print the keys alone, one a line: what a command takes by -.")
 @pass_output
 def list_(
-    output: Output, states: tuple[str, ...], *, everything: bool, closed: bool, scope: str | None, limit: int
+    output: Output,
+    states: tuple[str, ...],
+    *,
+    everything: bool,
+    closed: bool,
+    alarmed: bool,
+    scope: str | None,
+    limit: int,
+    only_keys: bool,
 ) -> None:
     """List what is unsettled, the oldest first; or, with --all or --state, settled effects too, the newest first.
 
-    With --closed: what is committed, while its workflow failed, was cancelled, terminated or deleted, or ran out of
-    time, as far as a sweep has seen it. Somebody releases or accepts each of them (effects release, effects accept).
+    --closed and --alarmed list what is settled and waits for a person all the same. With --closed: what is committed,
+    while its workflow failed, was cancelled, terminated or deleted, or ran out of time, as far as a sweep has seen it.
 
     Exit codes: 0 listed (also when there are none), 2 wrong use, 3 the journal is unreachable.
     """
-    if len([one for one in (states, everything, closed) if one]) > 1:
-        raise click.UsageError("Give --state, --all or --closed: not two at once.")
+    if (bool(states), everything, closed, alarmed).count(True) > 1:
+        raise click.UsageError("Give --state, --all, --closed or --alarmed: one of them.")
     wanted = () if everything else tuple(EffectState(state) for state in states) or _UNSETTLED
     with open_journal(JournalSettings.read()) as journal:
-        if closed:
-            found = journal.left_standing(scope=scope, limit=limit + 1)
+        if closed or alarmed:
+            found = (journal.left_standing if closed else journal.alarmed)(scope=scope, limit=limit + 1)
         else:
             found = journal.listed(states=wanted, scope=scope, limit=limit + 1)
         counts = journal.counts()
     rows, rest = found[:limit], len(found) > limit
     now = datetime.now(UTC)
 
+    def keys() -> None:
+        for row in rows:
+            output.say(row.key)
+        if rest:
+            output.note(f"There are more: --limit {limit} was reached.")
+
     def people() -> None:
         if rows:
             columns = ("effect", "workflow" if closed else "state", "age", "attempts", "provider", "key")
             output.table(columns, [_line(row, now, closed=closed) for row in rows])
-        elif closed:
-            output.say(f"No workflow{f' of {scope}' if scope else ''} has left anything standing.")
+        elif closed or alarmed:
+            of = f" of {scope}" if scope else ""
+            output.say(
+                f"No workflow{of} has left anything standing." if closed else f"No effect{of} is under an alarm."
+            )
         else:
             kinds = " or ".join(state.replace("_", " ") for state in wanted)
             output.say(f"No effect{f' of {scope}' if scope else ''} is {kinds}." if wanted else "There are no effects.")
         output.say("")
         if rest:
             output.say(f"There are more: --limit {limit} was reached.")
-        output.say(_in_all(counts) + ("" if everything or states or closed else " --all shows the settled ones too."))
+        settled_too = everything or states or closed or alarmed
+        output.say(_in_all(counts) + ("" if settled_too else " --all shows the settled ones too."))
 
     listed = [document(row) | {"age_seconds": int((now - row.created_at).total_seconds())} for row in rows]
     totals = {state.value: counts.get(state, 0) for state in EffectState}
-    output.result({"effects": listed, "more": rest, "totals": totals}, people=people)
+    output.result({"effects": listed, "more": rest, "totals": totals}, people=keys if only_keys else people)
 
 
 def _line(row: EffectRow, now: datetime, *, closed: bool) -> tuple[object, ...]:
@@ -135,10 +160,16 @@ def show(output: Output, effect: str) -> None:
         if answer.receipt is not None:
             row = journal.effect(key)  # it may have been settled, or begun, between the two
         entries = journal.entries(key)
-    verdict, exit_code = _judge(key, row, answer, settings.inventory_url)
+    verdict, exit_code = _judge(key, row, answer, settings.inventory_url, _ruling(entries))
     halves = _Halves(key=key, row=row, entries=entries, answer=answer, verdict=verdict, exit_code=exit_code)
     output.result(_document(halves), people=lambda: _side_by_side(output, halves))
     finish(exit_code)
+
+
+def _ruling(entries: tuple[Entry, ...]) -> str:
+    """What a person has said of a disagreement between the halves, in a sentence; empty where nobody has."""
+    said = [entry.body for entry in entries if entry.kind == "resolution" and entry.body.get("ruling") in RULINGS]
+    return f"{said[-1]['by']} has dealt with it: {said[-1]['ruling'].replace('-', ' ')}." if said else ""
 
 
 async def _look_up(settings: InventoryClientSettings, key: str) -> Answer:
@@ -156,7 +187,7 @@ async def _look_up(settings: InventoryClientSettings, key: str) -> Answer:
         await client.close()
 
 
-def _judge(key: str, row: EffectRow | None, answer: Answer, url: str) -> tuple[str, ExitCode]:
+def _judge(key: str, row: EffectRow | None, answer: Answer, url: str, ruled: str) -> tuple[str, ExitCode]:
     if answer.seen is Seen.CREDENTIALS_REFUSED:
         said = f"The inventory at {url} refused the token ({answer.reason}): only the journal's half is shown. "
         return f"{said}Check COUNTERFOIL_INVENTORY_TOKEN.", ExitCode.UNREACHABLE
@@ -168,6 +199,8 @@ def _judge(key: str, row: EffectRow | None, answer: Answer, url: str) -> tuple[s
     if row is None:
         if answer.receipt is None:
             return f"Nobody knows {key}: the journal has no effect and the inventory no receipt of it.", ExitCode.FOUND
+        if ruled:
+            return f"The inventory has a receipt, and the journal no effect. {ruled}", ExitCode.DONE
         return "The inventory has a receipt, and the journal no effect: counterfoil audit says more.", ExitCode.FOUND
     findings = compare(row, answer.receipt)
     if not findings:
@@ -176,6 +209,8 @@ def _judge(key: str, row: EffectRow | None, answer: Answer, url: str) -> tuple[s
         f"{finding.rule}: the journal says {finding.journal}; the inventory says {finding.provider}."
         for finding in findings
     )
+    if ruled and all(finding.rule in UP_TO_A_PERSON for finding in findings):
+        return f"{said} {ruled}", ExitCode.DONE
     return f"{said} {findings[0].what_to_do}.", ExitCode.FOUND
 
 

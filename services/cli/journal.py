@@ -1,29 +1,36 @@
 """`counterfoil journal`: what was recorded, in order, and whether it is still what was recorded."""
 
+import hashlib
 import json
 import os
 import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Any, TextIO
+from pathlib import Path
+from typing import Any, BinaryIO, TextIO
 
 import click
 
 from services.cli.opening import check_effect, find_key, open_journal, open_journal_engine
-from services.cli.output import ExitCode, Group, Output, finish, pass_output
+from services.cli.output import CommandError, ExitCode, Group, Output, finish, pass_output
 from services.cli.words import document, entry_words, moment
 from services.journal import seals
+from services.journal.export import export as export_journal
 from services.journal.seals import SealMark, Watermark
 from services.journal.verification import Verification
 from services.journal.verification import verify as verify_journal
 from services.settings import JournalSettings
 
 LIMIT = 100
+_PROGRESS_EVERY = 100_000
 _NUMBERS = 2**63  # more than any database counts
 
 
 @click.group(cls=Group)
 def journal() -> None:
-    """Show what the journal at COUNTERFOIL_JOURNAL_DATABASE_URL recorded; seal and verify it. No entry is changed."""
+    """Show, export, seal and verify what COUNTERFOIL_JOURNAL_DATABASE_URL recorded. No entry is changed."""
 
 
 @journal.command(short_help="Show entries in order: all, or those of one effect.")
@@ -72,6 +79,62 @@ def show(output: Output, effect: str | None, after: int, limit: int) -> None:
     output.result({"entries": [document(entry) for entry in entries], "next_after": next_after}, people=people)
     if not known:
         finish(ExitCode.FOUND)
+
+
+@journal.command(short_help="Write everything to a file, as JSON lines.")
+@click.argument("file", type=click.Path(dir_okay=False, allow_dash=True))
+@click.option("--after", type=click.IntRange(0), default=0, metavar="ID", help="Only what entries after this one tell.")
+@pass_output
+def export(output: Output, file: str, after: int) -> None:
+    """Write decisions, effects, entries and seals to FILE (`-`: stdout), one JSON object a line, as they are stored.
+
+    It is one moment of the journal, and ends with a line `end`; a FILE is there only when it is whole. The next export
+    goes on with --after and the number that this one says: entries that are not sealed yet come again, none is missed.
+
+    Exit codes: 0 written, 2 wrong use, or FILE cannot be written, 3 the journal is unreachable.
+    """
+    if file == "-" and output.as_json:
+        raise click.UsageError("With --json, stdout is for the answer: name a FILE.")
+    with open_journal_engine(JournalSettings.read()) as engine, _written(file) as lines:
+        digest = hashlib.sha256()
+        for number, record in enumerate(export_journal(engine, after=after), 1):
+            line = json.dumps(record, ensure_ascii=False, separators=(",", ":"), default=repr).encode() + b"\n"
+            digest.update(line)
+            lines.write(line)
+            if number % _PROGRESS_EVERY == 0:
+                output.note(f"{number:,} lines written.")
+    counts = {kind: record[kind] for kind in ("decision", "effect", "entry", "seal")}
+    said = ", ".join(
+        _counted(count, kind, "entries" if kind == "entry" else f"{kind}s") for kind, count in counts.items()
+    )
+    text = f"{said}. The next export goes on with --after {record['go_on_after']}."
+    if file == "-":
+        output.note(text)
+        return
+    output.result(
+        {"file": file, "sha256": digest.hexdigest(), **record}, people=f"{file}: {text}\nSHA-256 {digest.hexdigest()}"
+    )
+
+
+@contextmanager
+def _written(file: str) -> Iterator[BinaryIO]:
+    """A file that takes its place when it is whole and on the disk; or stdout."""
+    if file == "-":
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    part = Path(f"{file}.part")
+    try:
+        with part.open("wb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        part.replace(file)
+    except BaseException as error:
+        part.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename in {str(part), file}:
+            raise CommandError(f"{file} cannot be written ({error.strerror}). Nothing was exported.") from error
+        raise
 
 
 @journal.command(short_help="Say how far the journal has come, to be kept elsewhere.")

@@ -9,8 +9,8 @@ from typing import Any
 from services.effects.records import EffectRow, Receipt
 from services.journal.rows import Entry, text, timestamp
 
-_DIGESTS = frozenset({"input", "command_id"})
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
+_DIGESTS = frozenset({"input", "command_id"})
 
 
 def age(begun: datetime, now: datetime) -> str:
@@ -94,15 +94,14 @@ def _observation(body: Mapping[str, Any]) -> str:
 
 
 def _resolution(body: Mapping[str, Any]) -> str:
-    said = {
-        name: value
-        for name, value in body.items()
-        if name not in {"command", "by", "reason", "ruling", "state"} and value != ""
-    }
-    more = members_in_words(said)
+    said = members_in_words({name: value for name, value in body.items() if name not in _OF_A_COMMAND})
+    words = f"{body['command']} by {body['by']}: {body['reason']}" + (f" ({said})" if said else "")
     did = f"; {body['ruling'].replace('-', ' ')}" if body.get("ruling") else ""
-    state = f": the effect is {body['state'].replace('_', ' ')}" if body.get("state") else ""
-    return f"{body['command']} by {body['by']} ({body['reason']}{'; ' + more if more else ''}){did}{state}"
+    state = f"; the effect is {body['state'].replace('_', ' ')}" if body.get("state") else ""
+    return f"{words}{did}{state}"
+
+
+_OF_A_COMMAND = frozenset({"command", "by", "reason", "ruling", "state"})
 
 
 _WORDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {

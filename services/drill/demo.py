@@ -21,6 +21,7 @@ from services.drill.plan import Plan, key_of
 from services.drill.processes import Child, ProcessError
 from services.drill.report import Happened, Kill, Report, Story, TemporalKill, kill_line, report, temporal_kill_lines
 from services.drill.stack import START_SECONDS, Stack
+from services.drill.worst_day import WorstDay
 from services.effects.records import Attempt, EffectRow
 from services.effects.states import EffectState
 from services.incident_desk import NotConfirmed, approve_incident, start_incident
@@ -74,6 +75,8 @@ class Demo:
             await self._fleet()
         with self._phase("temporal"):
             temporal_kill = await self._kill_temporal()
+        with self._phase("worst_day"):
+            acts = await WorstDay(self._stack, self._plan.worst_day_sku).run()
         with self._phase("story"):
             story = await self._story()
         with self._phase("reconcile"):
@@ -90,8 +93,9 @@ class Demo:
             temporal_kills=(temporal_kill,),
             lost_responses=self._stack.proxy.fired[LoseResponse.__name__],
             delayed_requests=self._stack.proxy.fired[DelayRequest.__name__],
-            late_packets=self._late,
+            late_packets=self._late | {key: met for act in acts for key, met in act.late_packets.items()},
             story=story,
+            worst_day=acts,
             seconds=self._seconds,
         )
         return report(self._plan.planned, happened, effects, entries, found), story

@@ -41,6 +41,7 @@ class Plan:
     waves: tuple[Wave, ...]
     in_flight: tuple[Incident, ...]
     story: Incident
+    worst_day_sku: str
     planned: Planned
 
 
@@ -83,10 +84,16 @@ def plan(incidents: Sequence[Incident], stock: Mapping[str, int], *, origin: str
         kills=len(waves) + 1,
         temporal_kills=1,
         lost_responses=sum(len(wave.lose) for wave in waves),
-        delayed_requests=sum(len(wave.delay) for wave in waves),
+        delayed_requests=sum(len(wave.delay) for wave in waves) + 1,  # the zombie's
         rejected=len(impossible),
     )
-    return Plan(waves=tuple(waves), in_flight=in_flight, story=story, planned=planned)
+    return Plan(
+        waves=tuple(waves),
+        in_flight=in_flight,
+        story=story,
+        worst_day_sku=max(stock, key=lambda sku: stock[sku]),
+        planned=planned,
+    )
 
 
 def key_of(incident: Incident, *, origin: str = ORIGIN) -> str:

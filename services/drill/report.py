@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from services.drill.worst_day import Act
 from services.effects.records import EffectRow, Source
 from services.effects.states import EffectState
 from services.journal.rows import Entry
@@ -127,6 +128,7 @@ class Happened:
     delayed_requests: int
     late_packets: Mapping[str, int | None]
     story: Story
+    worst_day: Sequence[Act]
     seconds: Mapping[str, float]
 
 
@@ -151,6 +153,7 @@ class Report:
     kill_proofs: Sequence[Kill]
     temporal_kill_to_settled_seconds: float
     temporal_kill_proofs: Sequence[TemporalKill]
+    worst_day: Sequence[Act]
     failures: Sequence[str]
     seconds: Mapping[str, float]
 
@@ -164,6 +167,7 @@ class Report:
         return asdict(self) | {
             "kill_proofs": [asdict(kill) for kill in self.kill_proofs],
             "temporal_kill_proofs": [asdict(kill) for kill in self.temporal_kill_proofs],
+            "worst_day": [asdict(act) for act in self.worst_day],
             "failures": list(self.failures),
             "seconds": dict(self.seconds),
             "passed": self.passed,
@@ -209,6 +213,7 @@ def report(
         kill_proofs=tuple(happened.kills),
         temporal_kill_to_settled_seconds=max((kill.settled_seconds for kill in happened.temporal_kills), default=0.0),
         temporal_kill_proofs=tuple(happened.temporal_kills),
+        worst_day=tuple(happened.worst_day),
         failures=(),
         seconds=happened.seconds,
     )
@@ -248,6 +253,7 @@ def _failures(planned: Planned, happened: Happened, counted: Report, audit: Audi
     ]
     if len(happened.late_packets) != planned.delayed_requests:
         found.append(f"{len(happened.late_packets)} delayed requests were delivered at last")
+    found += [f"the act {act.name} of {act.key}: {what}" for act in happened.worst_day for what in act.unfulfilled]
     if not happened.story.holds:
         found.append(f"the story of {happened.story.incident_id} did not go as it is told")
     return found

@@ -7,7 +7,7 @@ import unicodedata
 
 # A decision that no person took begins so: "rule: approval auto".
 RULE = "rule:"
-LONGEST_NAME = 100
+LONGEST_NAME = 128
 LONGEST_REASON = 1000
 
 

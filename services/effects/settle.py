@@ -59,6 +59,7 @@ class Settlement:
         alarm: what a person has to be told, or None.
         late: the answer contradicts a settled row: it is recorded and blocks a redo until a person has dealt with it.
         predecessor: a former generation's receipt that its own row contradicts: a late observation there.
+        forgotten: the provider may have dropped the receipt: that it has none proves nothing.
     """
 
     state: EffectState
@@ -67,6 +68,7 @@ class Settlement:
     alarm: str | None = None
     late: bool = False
     predecessor: Receipt | None = None
+    forgotten: bool = False
 
 
 # This delivery did nothing; what an earlier one did is not said.
@@ -133,6 +135,7 @@ def settle(
     if row.state.terminal:
         return _after_settlement(row, known, answer)
     state, step, alarm, predecessor = row.state, Next.LOOK_UP, None, None
+    dropped = answer.seen is Seen.KEY_EXPIRED
     match answer.seen:
         case Seen.RECEIPT:
             state, step, alarm = _by_receipt(row, answer)
@@ -141,6 +144,7 @@ def settle(
         case Seen.ABSENT if forgotten(row.decided_at, answer.observed_at, retention=retention, margin=margin):
             state, step = EffectState.IN_DOUBT, Next.WAIT
             alarm = "it is older than the provider's retention: that there is no receipt proves nothing"
+            dropped = True
         case Seen.ABSENT:
             step = _on_absence(row, attempts, answer, margin)
         case Seen.CREDENTIALS_REFUSED:
@@ -157,7 +161,9 @@ def settle(
             assert_never(answer.seen)
     if state is EffectState.IN_DOUBT or (row.alarmed and step in {Next.SEND, Next.VOID}):
         step = Next.WAIT
-    return Settlement(state=state, next=step, attempt_class=known, alarm=alarm, predecessor=predecessor)
+    return Settlement(
+        state=state, next=step, attempt_class=known, alarm=alarm, predecessor=predecessor, forgotten=dropped
+    )
 
 
 def _by_receipt(row: EffectRow, answer: Answer) -> tuple[EffectState, Next, str | None]:

@@ -120,9 +120,11 @@ class JournalReads:
             statement = statement.where(EFFECTS.c.scope == scope)
         return self._page(statement, limit)
 
-    def alarmed(self, *, after_key: str = "", limit: int = 500) -> tuple[EffectRow, ...]:
+    def alarmed(self, *, scope: str | None = None, after_key: str = "", limit: int = 500) -> tuple[EffectRow, ...]:
         """A page of effects with a late observation that nobody has dealt with, by key."""
         statement = sa.select(EFFECTS).where(EFFECTS.c.alarmed.is_(True), EFFECTS.c.key > after_key)
+        if scope is not None:
+            statement = statement.where(EFFECTS.c.scope == scope)
         return self._page(statement, limit)
 
     def counts(self) -> dict[EffectState, int]:

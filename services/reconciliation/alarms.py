@@ -8,7 +8,8 @@
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Final
@@ -98,15 +99,14 @@ class Lookout:
         self._unknown_after = unknown_after
         self._clock = clock
         self._woken: set[str] = set()
+        self._stuck: list[Alarm] = []
 
     async def look(self) -> Readings:
-        """Read it all."""
+        """Read it all; while Temporal cannot be asked, what was stuck before is stuck."""
         readings = await asyncio.to_thread(self._read)
-        return Readings(
-            counts=readings.counts,
-            oldest_unknown_seconds=readings.oldest_unknown_seconds,
-            alarms=(*readings.alarms, *await self._stuck()),
-        )
+        with suppress(RPCError):
+            self._stuck = await self._find_stuck()
+        return replace(readings, alarms=(*readings.alarms, *self._stuck))
 
     def _read(self) -> Readings:
         now = self._clock()
@@ -140,7 +140,7 @@ class Lookout:
             said = f"committed, and its workflow was {row.closed_as}: effects release, or effects accept"
             yield _alarm(AlarmKind.CLOSED_OTHERWISE, row, row.settled_at or row.created_at, said)
 
-    async def _stuck(self) -> list[Alarm]:
+    async def _find_stuck(self) -> list[Alarm]:
         """What is settled and has not been taken by a workflow that runs."""
         now = self._clock()
         patience = min(self._unknown_after, WAKE_AFTER)

@@ -25,9 +25,9 @@ from services.reconciliation.provider_half import ProviderHalf, Remains
 NO_RECEIPT = "no receipt"
 NO_ROW = "no such effect"
 _DELIVERY = "inventory.deliver"
-_RULINGS = LATE_RULINGS | {RulingKind.ASSERTED}
+RULINGS = LATE_RULINGS | {RulingKind.ASSERTED}
 # Disagreements between the halves: a person may have said which one is right, or that nothing will come back.
-_UP_TO_A_PERSON = frozenset(
+UP_TO_A_PERSON = frozenset(
     {
         Rule.LOST,
         Rule.ORPHAN,
@@ -63,7 +63,7 @@ def check(snapshot: Snapshot, provider: ProviderHalf, *, origin: str | None = No
     first: dict[tuple[Rule, str], Finding] = {}
     resolved: set[str] = set()
     for finding in findings:
-        if finding.key in ruled and finding.rule in _UP_TO_A_PERSON:
+        if finding.key in ruled and finding.rule in UP_TO_A_PERSON:
             resolved.add(finding.key)
         else:
             first.setdefault((finding.rule, finding.key), _with_words(finding, journal.get(finding.key)))
@@ -197,7 +197,7 @@ def _ruled(snapshot: Snapshot, journal: Mapping[str, EffectRow]) -> set[str]:
         if entry.kind != "resolution":
             continue
         try:
-            if json.loads(entry.body).get("ruling") in _RULINGS:
+            if json.loads(entry.body).get("ruling") in RULINGS:
                 ruled.add(entry.key)
         except (ValueError, AttributeError, RecursionError):
             continue  # the fold says so

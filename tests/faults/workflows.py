@@ -70,6 +70,23 @@ class FailingOrder(EffectWorkflow):
         return outcomes
 
 
+@workflow.defn(name="StuckOrder")
+class StuckOrder(EffectWorkflow):
+    """An order with a bug: once it is cancelled, its workflow task fails, again and again."""
+
+    @workflow.run
+    async def run(self, order: OrderInput) -> list[Outcome]:
+        """Every outcome, in order, unless it is cancelled."""
+        self.act_for(origin=order.origin, scope=order.scope)
+        performing = [
+            asyncio.create_task(self.perform(reserve(name, {SKU: quantity}))) for name, quantity in order.wanted
+        ]
+        try:
+            return [await asyncio.shield(task) for task in performing]
+        except asyncio.CancelledError:
+            raise RuntimeError("a bug in the code after a cancellation") from None
+
+
 @workflow.defn(name="AbandonedOrder")
 class AbandonedOrder(EffectWorkflow):
     """An order whose first run is told to fail while its effects are under way, so that Temporal starts another run."""

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from tests.mutants import answers, deadlines, identity, providing, sending, settling
+from tests.mutants import answers, deadlines, dying, identity, providing, sending, settling, sweeping
 from tests.mutants.mutant import Mutant
 
 MUTANTS: Final[tuple[Mutant, ...]] = (
@@ -12,4 +12,6 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *settling.MUTANTS,
     *answers.MUTANTS,
     *providing.MUTANTS,
+    *sweeping.MUTANTS,
+    *dying.MUTANTS,
 )

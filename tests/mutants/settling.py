@@ -188,6 +188,15 @@ MUTANTS: Final = (
         paired="a worker that comes back after the retention, over an effect that was given up",
     ),
     Mutant(
+        name="a-person-closes-what-is-forgotten",
+        rule="G10",
+        file="services/effect_desk.py",
+        before="if answer.seen is Seen.ABSENT and to is EffectState.VOIDED and not forgotten:",
+        after="if answer.seen is Seen.ABSENT and to is EffectState.VOIDED:",
+        tests=("tests/services/test_effect_desk.py::test_what_is_older_than_the_retention_is_not_closed_but_asserted",),
+        paired="a provider that forgets its keys, and a person who wants one closed",
+    ),
+    Mutant(
         name="a-mark-after-the-retention",
         rule="G10",
         file=_STORE,
@@ -338,7 +347,7 @@ MUTANTS: Final = (
         name="the-clock-beats-an-approval",
         rule="G19",
         file="workflows/incident.py",
-        before='await self._decide(Approval(approved=False, by=f"{RULE} nobody approved within {seconds} s"))',
+        before='await self._approve(Approval(approved=False, by=f"{RULE} nobody approved within {seconds} s"))',
         after='return False, f"{RULE} nobody approved within {seconds} s"',
         tests=(
             f"{_APPROVAL_TESTS}::test_when_its_time_is_over_the_rule_declines",
@@ -357,5 +366,14 @@ MUTANTS: Final = (
             f"{_APPROVAL_TESTS}::test_nobody_decides_as_a_rule_or_without_end",
         ),
         paired="somebody who wants no name in the journal",
+    ),
+    Mutant(
+        name="an-export-that-goes-on-past-what-is-sealed",
+        rule="G15",
+        file="services/journal/export.py",
+        before="sealed = 0 if stands.seal is None else stands.seal.upto_id",
+        after="sealed = stands.last_entry_id",
+        tests=("tests/services/journal/test_export.py::test_an_export_goes_on_where_the_last_one_was_sealed",),
+        paired="an entry with a lower id that commits after the export; what is said to go on after is read",
     ),
 )

@@ -14,6 +14,7 @@ from services.effects.errors import InvalidCommand
 from services.effects.keys import derive_key
 from services.effects.records import Seen, Source
 from services.effects.states import EffectState
+from services.journal.operator import OperatorJournal
 from tests.activities.bench import Bench, bench_of, instead, intent_now, inventory, journal_path, response_lost
 from tests.services.effects.halves import make_intent
 from tests.services.inventory.conftest import Service
@@ -164,6 +165,21 @@ async def test_where_the_provider_cannot_say_a_persons_word_stands(
     assert (alone.what, "second person" in alone.said) == (What.REFUSED, True)
     both = await desk.redo(INTENT.key, by="bob", reason="once more", second="eve")
     assert (both.what, both.new_key) == (What.DONE, derive_key("demo", INTENT.scope, INTENT.name, 2))
+
+
+async def test_what_is_older_than_the_retention_is_not_closed_but_asserted(bench: Bench) -> None:
+    """Nor by hand: the provider would close a key whose effect it did and forgot (G10)."""
+    journal = OperatorJournal(bench.engine, recorded_by="old", clock=bench.clock, retention=timedelta(days=30))
+    desk = EffectDesk(journal, bench.between, origin="demo")
+    bench.pending(INTENT)
+    bench.later(timedelta(days=40))
+    given_up = await desk.give_up(INTENT.key, **ADA)
+    assert (given_up.what, given_up.state) == (What.REFUSED, EffectState.IN_DOUBT)
+    ruling = await desk.resolve(INTENT.key, **VOIDED, **ADA)
+    assert (ruling.what, ruling.state, ruling.receipt_id) == (What.DONE, EffectState.VOIDED, None)
+    assert bench.wire.count()["PUT"] == 0
+    alone = await desk.redo(INTENT.key, **ADA)
+    assert (alone.what, "second person" in alone.said) == (What.REFUSED, True)
 
 
 async def test_a_key_that_is_another_payloads_was_never_this_effects(bench: Bench, desk: EffectDesk) -> None:

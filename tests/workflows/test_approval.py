@@ -160,7 +160,7 @@ async def test_it_says_of_whom_and_until_when_it_waits(stage: Stage) -> None:
     [
         (Approval(approved=True, by="rule: approval auto"), "a person's name"),
         (Approval(approved=False, by=" Rule: nobody"), "a person's name"),
-        (Approval(approved=True, by="a" * 101), "at most 100"),
+        (Approval(approved=True, by="a" * 129), "at most 128"),
         (Approval(approved=True, by="ada\nbob"), "printable"),
         (Approval(approved=True, by="ada", reason="x" * 1001), "at most 1000"),
     ],

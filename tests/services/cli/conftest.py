@@ -51,10 +51,11 @@ def environment(settings: Mapping[str, str]) -> dict[str, str]:
 def counterfoil() -> Run:
     """Run the installed program to its end."""
 
-    def run(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
+    def run(*arguments: str, stdin: str = "", **settings: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [COUNTERFOIL, *arguments],
             env=environment(settings),
+            input=stdin,
             capture_output=True,
             text=True,
             timeout=60,

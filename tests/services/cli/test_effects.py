@@ -11,6 +11,7 @@ import pytest
 from services.effects.commands import Command, CommandName
 from tests.services.cli.conftest import Run
 from tests.services.reconciliation.world import World, intent, running_world
+from tests.services.standing import standing_in
 
 LOST_ANSWER = intent("INC-7")
 NEVER_SENT = intent("INC-8")
@@ -102,6 +103,34 @@ def test_what_a_workflow_left_standing_is_listed_until_somebody_has_judged_it(co
 def test_state_and_all_together_are_wrong_use(counterfoil: Run, world: World) -> None:
     """They contradict each other."""
     done = counterfoil("effects", "list", "--state", "pending", "--all", **world.settings)
+    assert (done.returncode, done.stdout) == (2, "")
+
+
+async def test_what_waits_for_a_person_though_it_is_settled_is_listed_apart(counterfoil: Run, tmp_path: Path) -> None:
+    """What its workflow left standing, and what was reported late; each leaves its list by a person's word."""
+    async with standing_in(tmp_path) as standing:
+        left = (await standing.reach("left", "INC-1")).key
+        late = (await standing.reach("late report", "INC-2")).key
+        await standing.reach("committed", "INC-3")
+        for option, key, says in (
+            ("--closed", left, "committed, workflow terminated"),
+            ("--alarmed", late, "voided ALARM"),
+        ):
+            people = counterfoil("effects", "list", option, **standing.world.settings)
+            (line,) = [line for line in people.stdout.splitlines() if "cf1-" in line]
+            assert (people.returncode, line.split()[-1]) == (0, key)
+            assert says in line
+            listed = counterfoil("effects", "list", option, "--keys", **standing.world.settings)
+            assert listed.stdout == f"{key}\n"
+            await standing.desk.accept(key, by="ada", reason="it is known")
+            empty = counterfoil("effects", "list", option, **standing.world.settings)
+            assert empty.stdout.splitlines()[0] in {"Nothing is left standing.", "No effect is under an alarm."}
+
+
+@pytest.mark.parametrize("other", ["--closed", "--alarmed", "--state=pending"])
+def test_two_lists_at_once_are_wrong_use(counterfoil: Run, world: World, other: str) -> None:
+    """Each has an order and a meaning of its own."""
+    done = counterfoil("effects", "list", "--all", other, **world.settings)
     assert (done.returncode, done.stdout) == (2, "")
 
 

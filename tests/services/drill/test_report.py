@@ -22,6 +22,7 @@ from services.drill.report import (
     totals,
     verdict,
 )
+from services.drill.worst_day import Act, tell_acts
 from services.effects.keys import derive_key
 from services.effects.records import EffectRow
 from services.effects.states import EffectState
@@ -53,6 +54,13 @@ STORY = Story(
 PLANNED = Planned(incidents=3, kills=1, temporal_kills=1, lost_responses=1, delayed_requests=1, rejected=1)
 KILL = Kill(key=STORY.key, pid=4_194_304, receipt_id="receipt-999", journal_state="pending", settled_seconds=1.25)
 TEMPORAL_KILL = TemporalKill(pid=4_194_303, pending=6, receipts=6, answers_seconds=0.61, settled_seconds=12.87)
+ACT = Act(
+    name="zombie",
+    key="cf1-zombie",
+    told=(("worker 4194304 is frozen over its request of INC-9002", "10 -> 8"),),
+    unfulfilled=(),
+    late_packets={},
+)
 HAPPENED = Happened(
     ended=3,
     kills=(KILL,),
@@ -61,6 +69,7 @@ HAPPENED = Happened(
     delayed_requests=1,
     late_packets={"cf1-delayed": 201},
     story=STORY,
+    worst_day=(ACT,),
     seconds={"incidents": 1.0},
 )
 CLEAN = Audit(effects=4, receipts=4, findings=())
@@ -257,3 +266,17 @@ def test_what_people_read_fits_80_columns_and_holds_the_numbers() -> None:
     told = "\n".join(tell_story(STORY))
     assert all(words in told for words in ("10 -> 8", "8, not 6", "Ada approved", "reservation-1", "4194304 is killed"))
     assert verdict(count())[-1] == "Passed: nothing doubled, lost or left open; every planned fault fired."
+
+
+def test_an_act_that_did_not_go_as_it_is_told_fails_the_run_and_says_how() -> None:
+    """By its name and its key."""
+    act = replace(ACT, unfulfilled=("its units are not back",))
+    counted = count(replace(HAPPENED, worst_day=(act,)))
+    assert "the act zombie of cf1-zombie: its units are not back" in counted.failures
+    assert counted.document()["worst_day"][0]["unfulfilled"] == ("its units are not back",)
+
+
+def test_the_acts_are_told_in_lines_that_fit() -> None:
+    """80 columns, with what was available on the right."""
+    assert tell_acts([ACT])[-1] == f"{ACT.told[0][0]:<66}  {'10 -> 8':>12}"
+    assert all(len(line) <= 80 for line in tell_acts([ACT]))

@@ -90,7 +90,7 @@ def test_a_late_report_that_is_believed_counts_as_committed_until_it_is_back_or_
 def test_an_end_that_was_only_asserted_needs_a_second_person() -> None:
     """A08: neither who asserted it, nor who wants the redo, under whichever spelling."""
     asserted = Former(generation=1, row=ended(VOIDED, receipt=None), asserted_by="Bob")
-    for second in ("", "bob", "BOB", "ada", "Ada"):
+    for second in ("", " ", "bob", "BOB", " bob ", "ada", "Ada"):
         assert "second person" in why(asserted, second=second)
     assert why(asserted, second="eve") == ""
 

@@ -31,9 +31,12 @@ class Waiting(Client):
     keys: list[str] = field(default_factory=list)
     woken: list[str] = field(default_factory=list)
     gone: bool = False
+    away: bool = False
 
     async def list_workflows(self, *_query: Any, **_options: Any) -> AsyncIterator[Any]:  # type: ignore[override]
         """One workflow that waits for all of them, and one that says nothing."""
+        if self.away:
+            raise RPCError("away", RPCStatusCode.UNAVAILABLE, b"")
         pairs = [SearchAttributePair(EFFECT_KEY, self.keys)] if self.keys else []
         yield SimpleNamespace(typed_search_attributes=TypedSearchAttributes(pairs))
         yield SimpleNamespace(typed_search_attributes=TypedSearchAttributes([]))
@@ -183,6 +186,24 @@ async def test_a_workflow_that_has_just_ended_is_no_failure_of_the_look(
     bench.later(WAKE_AFTER)
     assert await found(lookout) == {}
     assert waiting.woken == [f"wake {intent.scope}"]
+
+
+async def test_while_temporal_is_away_the_journal_is_read_all_the_same(
+    bench: Bench, lookout: Lookout, waiting: Waiting
+) -> None:
+    """What was stuck before stays named; that nobody answers is no news of it."""
+    stuck, pending = intent_now(scope="INC-stuck"), intent_now(scope="INC-pending")
+    await bench.attempt(stuck)
+    waiting.keys = [stuck.key]
+    bench.later(HOUR)
+    assert await found(lookout) == {AlarmKind.STUCK_WORKFLOW: ["INC-stuck"]}
+    waiting.away = True
+    bench.pending(pending)
+    bench.later(HOUR)
+    assert await found(lookout) == {
+        AlarmKind.STUCK_WORKFLOW: ["INC-stuck"],
+        AlarmKind.UNKNOWN_TOO_LONG: ["INC-pending"],
+    }
 
 
 async def test_a_workflow_that_waits_for_a_person_is_not_stuck(
