@@ -103,7 +103,7 @@ MUTANTS: Final = (
         paired="an end that no receipt stands for",
     ),
     Mutant(
-        name="one-person-is-two",
+        name="who-asserted-seconds-the-redo",
         rule="G9",
         file=_REDO,
         before="(by, *(one.asserted_by for one in asserted))",
@@ -181,7 +181,7 @@ MUTANTS: Final = (
         name="a-bare-word-settles",
         rule="G6",
         file=_DESK,
-        before="        if another or answer.seen in _NO_WORD:\n",
+        before="        if another or forgotten or answer.seen in _NO_WORD:\n",
         after="        if True:\n",
         tests=(f"{_DESK_TESTS}::test_a_bare_word_settles_nothing_that_the_provider_can_settle",),
         paired="a provider that cannot be reached at that moment",
