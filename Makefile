@@ -26,8 +26,8 @@ test: $(STAMP) ## lint, types, import contracts and every test
 	$(MAKE) --no-print-directory lint
 	.venv/bin/pytest --numprocesses 4 --dist worksteal
 
-faults: $(STAMP) ## the inventory's fault campaigns with their full counts: races, kills, cuts (`make test`: shorter)
-	.venv/bin/pytest tests/faults/inventory --long --timeout 1800 --numprocesses 2 --dist worksteal
+faults: $(STAMP) ## the fault campaigns with their full counts: races, kills, cuts, a death at every seam (`make test`: shorter)
+	.venv/bin/pytest tests/faults/inventory tests/faults/seams --long --timeout 1800 --numprocesses 2 --dist worksteal
 
 schemathesis: $(STAMP) ## requests drawn from the inventory's OpenAPI document, all checks, both databases (installs schemathesis into var/)
 	.venv/bin/python -m tests.drawn_requests

@@ -2,7 +2,18 @@
 
 from typing import Final
 
-from tests.mutants import answers, commanding, deadlines, identity, providing, sending, settling, sweeping
+from tests.mutants import (
+    answers,
+    commanding,
+    deadlines,
+    dying,
+    identity,
+    operating,
+    providing,
+    sending,
+    settling,
+    sweeping,
+)
 from tests.mutants.mutant import Mutant
 
 MUTANTS: Final[tuple[Mutant, ...]] = (
@@ -14,4 +25,6 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *providing.MUTANTS,
     *sweeping.MUTANTS,
     *commanding.MUTANTS,
+    *operating.MUTANTS,
+    *dying.MUTANTS,
 )

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from activities.inventory_client import InventoryClient
-from services.effects.records import Answer, Mark, Seen
+from services.effects.records import Answer, Intent, Mark, Seen
 from services.reconciliation.audit import audit
 from services.reconciliation.recovery import recover
 from tests.faults.books import SKU, WANTED
@@ -58,12 +58,16 @@ class Stage:
         finally:
             for life in stage._lives:
                 life.send_signal(signal.SIGKILL)
-            await asyncio.gather(*(life.end() for life in stage._lives))
+            await asyncio.gather(*(life.end() for life in stage._lives if not life.lost))
             await provider.close()
 
+    def intent(self, name: str) -> Intent:
+        """The first generation of an effect."""
+        return self.place.intent(SCOPE, name)
+
     def key(self, name: str) -> str:
-        """The key of an effect's first generation."""
-        return self.place.intent(SCOPE, name).key
+        """Its key."""
+        return self.intent(name).key
 
     async def start(self, command: str, strike: Strike | None = None, /, **arguments: Any) -> Life:
         """A child of this stage; it ends with it."""
@@ -92,7 +96,12 @@ class Stage:
             self._dead = self.case.journal.attempts(self.key(name))[0].worker
             return
         mark = Mark(attempt_id=f"attempt of {name}", task_token="", worker=self._dead)
-        await asyncio.to_thread(self.case.journal.begin, self.place.intent(SCOPE, name), mark)
+        await asyncio.to_thread(self.case.journal.begin, self.intent(name), mark)
+
+    async def given_up(self, name: str) -> None:
+        """Marked and never arrived, and nobody wants it any more."""
+        await self.marked(name)
+        await asyncio.to_thread(self.case.journal.give_up, self.intent(name), why="nobody wants it")
 
     async def unheard(self, name: str) -> None:
         """An attempt's effect has been committed, and its worker is dead."""
@@ -120,13 +129,13 @@ class Stage:
     async def overdue(self, name: str) -> None:
         """Decided two days ago and never sent: its window is over, and the sweep has closed the key."""
         decided_at = datetime.now(UTC) - timedelta(days=2)
-        row = self.case.journal.own(replace(self.place.intent(SCOPE, name), decided_at=decided_at))
+        row = self.case.journal.own(replace(self.intent(name), decided_at=decided_at))
         observed, _ = await recover(self.case.journal, self.provider, row)
         assert observed.row.state == "voided"
 
     async def orphan(self, name: str) -> None:
         """The provider has a receipt, and the journal has never heard of the effect."""
-        wanted = self.place.intent(SCOPE, name)
+        wanted = self.intent(name)
         headers = {"Idempotency-Key": wanted.key, "Effect-Not-After": "2099-01-01T00:00:00Z"}
         answer = await self.case.http.post("/v1/reservations", content=wanted.request, headers=headers)
         answer.raise_for_status()
@@ -225,7 +234,7 @@ class Campaign:
             await life.end()
             assert life.code == -how, f"seam {number}, {self.plan[number - 1]}, was planned and not hit"
         else:
-            await life.until_seam(number)
+            await life.until_asleep()
         assert life.seams == self.plan[:number]
         return Struck(number=number, name=name, seam=self.plan[number - 1], life=life)
 

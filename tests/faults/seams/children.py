@@ -36,6 +36,7 @@ from tests.faults.servers import LIMIT_SECONDS, environment
 
 ROOT = Path(__file__).parents[3]
 _PR_SET_PDEATHSIG = 1
+ASLEEP = "asleep"
 # What a first request imports, and a first statement on either database: it would take most of a child's life.
 _NEEDED_SOON = ("anyio._backends._asyncio", "httpcore", "h11", "psycopg", "encodings.utf_16_be")
 
@@ -50,6 +51,7 @@ class Life:
         answer: what its command returned, if it came to its end.
         error: the trace of what ended it otherwise.
         code: its exit code; None while it lives.
+        lost: whoever forked it is gone, and nobody can say how it ended.
     """
 
     pid: int = 0
@@ -58,8 +60,8 @@ class Life:
     answer: Any = None
     error: str = ""
     code: int | None = None
+    lost: bool = False
     _news: asyncio.Condition = field(default_factory=asyncio.Condition)
-    _reading: asyncio.Task[None] | None = None
 
     async def listen(self, reader: asyncio.StreamReader) -> None:
         """Read what it tells until it has ended."""
@@ -74,14 +76,13 @@ class Life:
                     case _:
                         setattr(self, what, value)
                 self._news.notify_all()
+        async with self._news:
+            self.lost = self.code is None
+            self._news.notify_all()
 
-    async def until(self, label: str) -> None:
-        """Wait until it has reached a seam that is called so."""
-        await self._heard(lambda: label in self.seams, f"reached {label}")
-
-    async def until_seam(self, number: int) -> None:
-        """Wait until it stands at its n-th seam."""
-        await self._heard(lambda: len(self.seams) == number, f"reached its seam {number}")
+    async def until_asleep(self) -> None:
+        """Wait until it sleeps at the seam at which it was struck."""
+        await self.until_said(ASLEEP)
 
     async def until_said(self, word: str) -> None:
         """Wait until it has told this on its way."""
@@ -100,13 +101,13 @@ class Life:
 
     def send_signal(self, number: signal.Signals) -> None:
         """Strike it from outside."""
-        if self.code is None:
+        if self.code is None and not self.lost:
             os.kill(self.pid, number)
 
     async def _heard(self, there: Any, what: str) -> None:
         try:
             async with asyncio.timeout(LIMIT_SECONDS), self._news:
-                await self._news.wait_for(lambda: there() or self.code is not None)
+                await self._news.wait_for(lambda: there() or self.code is not None or self.lost)
         except TimeoutError:
             raise AssertionError(f"A child has not {what} in time; it has reached {self.seams}.") from None
         assert there(), f"A child has not {what}: it ended with {self.code} after {self.seams}. {self.error}"
@@ -211,7 +212,10 @@ def _fork_and_tell(connection: socket.socket) -> None:
             _die_with(own)
             os._exit(_live(connection, job))
         _tell(connection, pid=pid)
-        _, status = os.waitpid(pid, 0)
+        _, status = os.waitpid(pid, os.WUNTRACED)
+        while os.WIFSTOPPED(status):  # the kernel's word: told to go on before it sleeps, it would sleep for ever
+            _tell(connection, said=ASLEEP)
+            _, status = os.waitpid(pid, os.WUNTRACED)
         _tell(connection, code=os.waitstatus_to_exitcode(status))
 
 

@@ -5,7 +5,7 @@ A command's effect is a reservation of two FILTER-A, by its scope and name.
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -168,12 +168,11 @@ async def _worker(place: Place, seams: Seams, say: Callable[[str], None]) -> Non
         "COUNTERFOIL_INVENTORY_TOKEN": place.token,
     }
     worker.build = partial(worker.build, interceptors=[SeamInterceptor(seams)])
-    client = partial(InventoryClient, transport=SeamTransport(seams))
-    worker.InventoryClient = client  # type: ignore[misc, assignment]
+    worker.InventoryClient = partial(InventoryClient, transport=SeamTransport(seams))  # type: ignore[attr-defined, assignment]
     await worker.run(WorkerSettings.read(), await connect(), asyncio.Event(), started=lambda: say("works"))
 
 
-COMMANDS: Final[Mapping[str, Callable[..., Awaitable[Any]]]] = {
+COMMANDS: Final[Mapping[str, Callable[..., Coroutine[Any, Any, Any]]]] = {
     "attempt": _attempt,
     "settle": _settle,
     "sweep": _sweep,

@@ -1,4 +1,4 @@
-"""A person's commands, killed at every seam of what they do and of what is sent for them; then the same command again."""
+"""A person's commands, killed at every seam of what they do and of what is sent; then the same command again."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -75,11 +75,8 @@ ORDERS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("order", ORDERS.values(), ids=list(ORDERS))
-async def test_a_command_that_dies_anywhere_is_finished_by_the_same_command(
-    stage: Stage, order: Order, thorough: bool
-) -> None:
-    """A25, E50: it is journaled once, it ends as it would have, and nothing is taken or given back twice."""
+async def _is_finished_by_the_same_command(stage: Stage, order: Order, *, thorough: bool) -> None:
+    """It is journaled once, it ends as it would have, and nothing is taken or given back twice."""
     campaign = Campaign(
         stage=stage,
         command="desk",
@@ -106,3 +103,29 @@ async def test_a_command_that_dies_anywhere_is_finished_by_the_same_command(
         movements=Counter({kind: count * len(lives) for kind, count in movements.items()}),
         posts=await stage.sends(),
     )
+
+
+@pytest.mark.parametrize("order", ["give-up", "give-up, too late", "resolve as voided", "resolve as committed"])
+async def test_who_settles_may_die_anywhere_and_the_same_command_finishes_it(
+    stage: Stage, order: str, thorough: bool
+) -> None:
+    """E35, E38, E50: the provider's word is the end, whoever asked for it."""
+    await _is_finished_by_the_same_command(stage, ORDERS[order], thorough=thorough)
+
+
+@pytest.mark.parametrize("order", ["redo", "redo after the window"])
+async def test_who_redoes_may_die_anywhere_and_the_same_command_finishes_it(
+    stage: Stage, order: str, thorough: bool
+) -> None:
+    """A25: one decision, one second generation, its window its own."""
+    await _is_finished_by_the_same_command(stage, ORDERS[order], thorough=thorough)
+
+
+async def test_who_releases_may_die_anywhere_and_the_same_command_finishes_it(stage: Stage, thorough: bool) -> None:
+    """The units come back once."""
+    await _is_finished_by_the_same_command(stage, ORDERS["release"], thorough=thorough)
+
+
+async def test_who_adopts_may_die_anywhere_and_the_same_command_finishes_it(stage: Stage, thorough: bool) -> None:
+    """No orphan gets half a row."""
+    await _is_finished_by_the_same_command(stage, ORDERS["adopt"], thorough=thorough)

@@ -79,7 +79,7 @@ async def test_a_first_generation_that_wakes_before_its_first_byte_meets_its_clo
     case = stage.case
     sleeper = await stage.worker(Strike(label="connected POST", signal=signal.SIGSTOP))
     await case.start()
-    await sleeper.until("connected POST")
+    await sleeper.until_asleep()
     assert case.journal.attempts(case.key())[0].worker["pid"] == sleeper.pid
     await stage.worker()
     ruling = await _given_up(stage)
@@ -95,7 +95,8 @@ async def test_a_first_generation_that_wakes_before_its_first_byte_meets_its_clo
     await _nothing_moved(stage)
 
 
-async def _arrives_late(case: Case, held: Armed) -> int | None:
+async def arrives_late(case: Case, held: Armed) -> int | None:
+    """Let a held request go on; what the inventory answered it."""
     held.release()
     await within(held.done())
     (status,) = [one.status for one in case.proxy.events if one.fault is held.fault and one.moment is Moment.FORWARDED]
@@ -108,13 +109,13 @@ async def test_a_first_generations_packet_that_arrives_after_its_redo_meets_its_
     held = case.proxy.arm(case.key(), DelayRequest())
     sleeper = await stage.worker(Strike(label="sent POST", signal=signal.SIGSTOP))
     await case.start()
-    await sleeper.until("sent POST")
+    await sleeper.until_asleep()
     await reached(held)
     await case.handle().terminate("a fault test")
     await stage.worker()
     await _given_up(stage)
     await _redone(stage)
-    assert await _arrives_late(case, held) == httpx.codes.GONE
+    assert await arrives_late(case, held) == httpx.codes.GONE
     await _nothing_moved(stage)
     sleeper.send_signal(signal.SIGCONT)
     await _has_said_all(sleeper)

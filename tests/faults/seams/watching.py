@@ -24,6 +24,7 @@ from typing import Any
 import httpx
 import sqlalchemy as sa
 from sqlalchemy.engine.default import DefaultDialect
+from temporalio import activity
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
 from services.certificates import trusted
@@ -79,7 +80,7 @@ class Seams:
         ) -> None:
             self.reach(f"exec {_said(statement)}")
 
-        commit = DefaultDialect.do_commit
+        commit: Callable[[DefaultDialect, Any], None] = DefaultDialect.do_commit
 
         def committing(dialect: DefaultDialect, connection: Any) -> None:
             self.reach("before_commit")
@@ -142,7 +143,7 @@ class _Around(ActivityInboundInterceptor):
         self._seams = seams
 
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:  # noqa: A002 - its name there
-        name = str(getattr(input.fn, "__temporal_activity_definition").name)
+        name = activity.info().activity_type
         self._seams.reach(f"start {name}")
         result = await super().execute_activity(input)
         self._seams.reach(f"complete {name}")
