@@ -224,6 +224,21 @@ async def test_a_redo_is_sent_with_all_that_came_before_it(bench: Bench, desk: E
     assert (third.what, "committed and not released" in third.said) == (What.REFUSED, True)
 
 
+async def test_an_own_hold_is_superseded_only_once_it_is_closed_at_the_provider(bench: Bench, desk: EffectDesk) -> None:
+    """E52: held or stale, its units are counted until its release; so nobody else is sold what it still holds."""
+    request = {"lines": [{"sku": "FILTER-A", "quantity": 10}], "hold_seconds": 3600}
+    hold = intent_now(request=request)
+    await bench.attempt(hold)
+    refused = await desk.redo(hold.key, **ADA)
+    assert (refused.what, "committed and not released" in refused.said) == (What.REFUSED, True)
+    stranger = bench.caller.reserve(quantity=1)
+    assert stranger.json()["type"].endswith("insufficient-stock")
+    await perform(bench, await desk.release(hold.key, **ADA))
+    redone = await perform(bench, await desk.redo(hold.key, **ADA))
+    assert redone.outcome.committed
+    assert bench.caller.stock()["held"] == 10
+
+
 async def test_a_replay_answers_what_is_settled_and_sends_only_what_is_not(bench: Bench, desk: EffectDesk) -> None:
     """E25: the same key; the receipt first, and the same bytes only after an absence."""
     bench.pending(INTENT)
