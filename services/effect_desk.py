@@ -50,6 +50,8 @@ class EffectDesk:
         command = Command(name=CommandName.GIVE_UP, key=key, by=by, reason=reason)
 
         async def work(row: EffectRow, repeated: bool) -> Ruling:
+            if row.alarmed:
+                return _refused(command, row, _ALARMED)
             if row.state.terminal:
                 return _ended(command, row, wanted=_NOTHING_DONE, repeated=repeated)
             if row.state is EffectState.IN_DOUBT:
@@ -177,6 +179,8 @@ class EffectDesk:
         command = Command(name=CommandName.REPLAY, key=key, by=by, reason=reason)
 
         async def work(row: EffectRow, repeated: bool) -> Ruling:
+            if row.alarmed:
+                return _refused(command, row, _ALARMED)
             if row.state.terminal:
                 return _done(command, row, f"{_end(row)}. That is its outcome; nothing is sent.", repeated=repeated)
             if row.state is EffectState.IN_DOUBT:
@@ -210,7 +214,7 @@ class EffectDesk:
             if reservation is None:
                 return _refused(command, row, f"{_end(row)}: it holds no reservation to release.")
             if row.alarmed:
-                return _refused(command, row, "A late observation waits: `accept` it first, then release.")
+                return _refused(command, row, _ALARMED)
             name = keys.release_name(row.name, row.generation)
             release_key = keys.derive_key(row.origin, row.scope, name, 1)
             own = await asyncio.to_thread(self._journal.effect, release_key)
@@ -333,7 +337,7 @@ class EffectDesk:
                 return _done(command, row, "What was reported late is written off.", repeated=repeated)
             if repeated:
                 return _done(command, row, "It was written off.", repeated=True)
-            return _refused(command, row, f"{_end(row)}: there is nothing to write off. `accept` or `release` it.")
+            return _refused(command, row, f"{_end(row)}: what is written off is an orphan, or what was reported late.")
         if not repeated:
             answer = await self._provider.look_up(key)
             if answer.seen not in {Seen.RECEIPT, Seen.KEY_EXPIRED}:
@@ -384,6 +388,9 @@ class EffectDesk:
         return next((receipt.get("reservation_id") for receipt in late if receipt["outcome"] == "committed"), None)
 
 
+_ALARMED = (
+    "It ended, and was then reported otherwise: a person says first which is true (`accept`, `write-off`, or `resolve`)."
+)
 _NOTHING_DONE = frozenset({EffectState.REJECTED, EffectState.VOIDED})
 
 
