@@ -265,8 +265,11 @@ def show(output: Output, incident_id: str) -> None:
     }  # fmt: skip
 
     def people() -> None:
-        ended = f", {result['status']}" if result else ""
+        said = result or {}
+        ended = f", {said['status']}" if "outcomes" in said else ""
         output.say(f"{incident_id}: workflow {status}{ended}")
+        if said.get("status") == "failed":
+            output.say(said["error"])
         if waiting is not None:
             output.say(_waiting_words(incident_id, waiting))
         if decisions:

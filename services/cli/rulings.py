@@ -13,7 +13,6 @@ import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from typing import Any
 
 import sqlalchemy as sa
@@ -143,8 +142,7 @@ class _Office:
         self._journal = OperatorJournal(
             engine,
             recorded_by=f"effects {os.getpid()}@{socket.gethostname()}",
-            send_window=timedelta(seconds=settings.send_window_seconds),
-            margin=timedelta(seconds=settings.margin_seconds),
+            **settings.rules,
         )
         self._unwoken: str = ""
         self._stopped: str = ""

@@ -147,15 +147,7 @@ async def read(
         httpx.TransportError: the provider cannot be reached.
         ProviderUnreadable: it refuses the token, or its answers cannot be read.
     """
-    async with httpx.AsyncClient(
-        base_url=url,
-        headers={"Authorization": f"Bearer {token}", "Accept": "application/json", "Accept-Encoding": "identity"},
-        timeout=httpx.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS),
-        verify=trusted(ca_file),
-        trust_env=False,  # HTTP_PROXY would capture a call to the loopback address
-        follow_redirects=False,
-        transport=transport,
-    ) as client:
+    async with _client(url, token, ca_file, transport) as client:
         journaled = journaled or {}
         before, covered = await _feed(client, 0)
         at_once = asyncio.Semaphore(SKUS_AT_ONCE)
@@ -183,6 +175,44 @@ async def read(
         stock={sku: balance for sku, (balance, _) in found.items()},
         ledgers={sku: movements for sku, (_, movements) in found.items()},
         dropped=dropped,
+    )
+
+
+async def read_remains(url: str, token: str, key: str, *, ca_file: str | None = None) -> Remains | None:
+    """What retention has left of one key's receipt; None where it left all of it, or there is none.
+
+    Raises:
+        httpx.TransportError: the provider cannot be reached.
+        ProviderUnreadable: its answer cannot be read.
+    """
+    async with _client(url, token, ca_file) as client:
+        return (await _dropped(client, [key])).get(key)
+
+
+async def read_reservation(
+    url: str, token: str, reservation_id: str, *, ca_file: str | None = None
+) -> Mapping[str, Any] | None:
+    """Where a reservation's units are now, as the provider says it; None where it knows none of that id.
+
+    Raises:
+        httpx.TransportError: the provider cannot be reached.
+        ProviderUnreadable: its answer cannot be read.
+    """
+    async with _client(url, token, ca_file) as client:
+        return await _get(client, f"/v1/reservations/{quote(reservation_id, safe='')}")
+
+
+def _client(
+    url: str, token: str, ca_file: str | None, transport: httpx.AsyncBaseTransport | None = None
+) -> httpx.AsyncClient:
+    return httpx.AsyncClient(
+        base_url=url,
+        headers={"Authorization": f"Bearer {token}", "Accept": "application/json", "Accept-Encoding": "identity"},
+        timeout=httpx.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS),
+        verify=trusted(ca_file),
+        trust_env=False,  # HTTP_PROXY would capture a call to the loopback address
+        follow_redirects=False,
+        transport=transport,
     )
 
 
@@ -301,8 +331,12 @@ def _integer(body: Mapping[str, Any], name: str) -> int:
     return value
 
 
+# Problems that say that there is no such thing; a path that is not there says something else.
+_UNKNOWN = frozenset({"/problems/sku-not-found", "/problems/reservation-not-found"})
+
+
 async def _get(client: httpx.AsyncClient, url: str, question: object = None) -> dict[str, Any] | None:
-    """The JSON object at a path, or what it answers to a question; None where the provider has no such SKU."""
+    """The JSON object at a path, or what it answers to a question; None where the provider has no such thing."""
     response = await (client.get(url) if question is None else client.post(url, json=question))
     if response.status_code in {httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN}:
         raise ProviderUnreadable(f"it refused the token ({response.status_code})", refused=True)
@@ -311,7 +345,7 @@ async def _get(client: httpx.AsyncClient, url: str, question: object = None) -> 
     except ValueError:
         body = None
     if response.status_code == httpx.codes.NOT_FOUND:
-        if isinstance(body, dict) and body.get("type") == "/problems/sku-not-found":
+        if isinstance(body, dict) and body.get("type") in _UNKNOWN:
             return None
     elif response.status_code == httpx.codes.OK and isinstance(body, dict):
         return body

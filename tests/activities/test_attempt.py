@@ -7,11 +7,13 @@ from datetime import timedelta
 import pytest
 
 from activities.attempt import LEAST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, REFUSED_PAUSE_SECONDS, least_pause
+from activities.contracts import Later
 from services.effects.errors import FingerprintMismatch, HeldBack, NotSent, OutcomeUnknown, Retryable
 from services.effects.records import Answer, Intent, Mark, OutcomeState, Seen, Source
 from services.effects.states import EffectState
 from services.journal.operator import OperatorJournal
 from services.journal.store import Begun
+from services.reconciliation.recovery import recover
 from tests.activities.bench import Bench, Exchange, instead, intent_now, response_lost
 from tests.services.effects.halves import LINES, make_release
 from tests.services.inventory.conftest import NOW
@@ -229,6 +231,20 @@ async def test_a_later_generation_forbids_another_mark_of_the_former(bench: Benc
     )
     standing = await bench.attempt(INTENT)
     assert "a later generation has been decided" in standing.waiting
+    assert bench.posts() == 0
+
+
+async def test_what_was_redone_is_answered_by_its_later_generation(bench: Bench) -> None:
+    """G9: whoever asks for the first one again is told which one stands, and sends nothing for it."""
+    bench.pending(INTENT)
+    bench.journal.give_up(INTENT, why="the test says so")
+    await recover(bench.journal, bench.between, bench.row(INTENT))
+    decision, _ = bench.journal.record_decision(
+        origin="demo", scope=INTENT.scope, name=INTENT.name, decided_at=NOW, body={"by": "ada"}, generation=2
+    )
+    standing = await bench.attempt(INTENT)
+    assert standing.outcome is None
+    assert standing.later == Later(generation=2, decided_at=decision.decided_at)
     assert bench.posts() == 0
 
 

@@ -7,12 +7,13 @@ import pytest
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from activities.contracts import SettleRequest, Standing
+from activities.contracts import Later, SettleRequest, Standing
 from activities.effects import EffectActivities
 from services.effects.records import Answer, Intent, OutcomeState, Seen, Source
 from services.effects.states import EffectState
 from tests.activities.bench import Bench, Exchange, instead, intent_now, response_lost
 from tests.services.effects.halves import make_mark
+from tests.services.inventory.conftest import NOW
 
 INTENT = intent_now()
 OTHER = intent_now(request={"lines": [{"sku": "FILTER-A", "quantity": 5}]})
@@ -47,6 +48,18 @@ async def test_without_a_row_giving_up_makes_one_and_voids(bench: Bench) -> None
     assert late.outcome == standing.outcome
     assert bench.posts() == 0
     assert bench.caller.available() == 10
+
+
+async def test_what_was_redone_is_settled_in_its_later_generation(bench: Bench) -> None:
+    """G9: whoever gives up the first one is told which one stands, and that one is left as it is."""
+    await settle(bench, given_up="the workflow was cancelled")
+    decision, _ = bench.journal.record_decision(
+        origin="demo", scope=INTENT.scope, name=INTENT.name, decided_at=NOW, body={"by": "ada"}, generation=2
+    )
+    for given_up in ("", "the workflow was cancelled"):
+        standing = await settle(bench, given_up=given_up)
+        assert standing.outcome is None
+        assert standing.later == Later(generation=2, decided_at=decision.decided_at)
 
 
 async def test_giving_up_is_journaled_before_the_provider_is_asked(bench: Bench) -> None:

@@ -49,7 +49,7 @@ async def test_a_confirmation_that_went_unheard_is_looked_up_and_not_done_twice(
 async def test_after_the_expiry_a_hold_can_be_neither_confirmed_nor_released_and_who_came_next_keeps_it(
     bench: Bench, verb: str
 ) -> None:
-    """I23: another takes all ten units once the hold is due; what comes late is a kept rejection and moves nothing."""
+    """I23, E55: workers were down over the expiry, and another took all ten units: a kept rejection, nothing moves."""
     about = await _about(bench, verb)
     bench.later(timedelta(seconds=901))
     other = replace(intent_now(request={"lines": [{"sku": "FILTER-A", "quantity": 10}]}), scope="INC-2042")
@@ -61,3 +61,19 @@ async def test_after_the_expiry_a_hold_can_be_neither_confirmed_nor_released_and
         assert standing.outcome is not None
         assert (standing.outcome.state, standing.outcome.receipt["reason"]) == (OutcomeState.REJECTED, "hold-expired")
     assert bench.caller.stock() == before
+
+
+async def test_a_payment_that_comes_after_the_cancellation_is_not_taken(bench: Bench) -> None:
+    """E53: the compensation released the hold; the confirmation is rejected for good, and the units stay back."""
+    confirm = await _about(bench, "confirm")
+    release = intent_now(
+        name="reserve-filter.g1.release", kind="inventory.release", request={}, path=dict(confirm.path)
+    )
+    assert (await bench.attempt(release)).state is EffectState.COMMITTED
+    for _ in range(2):
+        standing = await bench.attempt(confirm)
+        assert standing.outcome is not None
+        assert standing.outcome.state is OutcomeState.REJECTED
+        assert standing.outcome.receipt["reason"] == "invalid-transition"
+    stock = bench.caller.stock()
+    assert (stock["available"], stock["held"], stock["consumed"]) == (10, 0, 0)

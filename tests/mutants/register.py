@@ -2,7 +2,18 @@
 
 from typing import Final
 
-from tests.mutants import answers, deadlines, dying, identity, providing, sending, settling, sweeping
+from tests.mutants import (
+    answers,
+    commanding,
+    deadlines,
+    dying,
+    identity,
+    operating,
+    providing,
+    sending,
+    settling,
+    sweeping,
+)
 from tests.mutants.mutant import Mutant
 
 MUTANTS: Final[tuple[Mutant, ...]] = (
@@ -13,5 +24,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *answers.MUTANTS,
     *providing.MUTANTS,
     *sweeping.MUTANTS,
+    *commanding.MUTANTS,
+    *operating.MUTANTS,
     *dying.MUTANTS,
 )

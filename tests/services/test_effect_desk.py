@@ -192,6 +192,22 @@ async def test_a_key_that_is_another_payloads_was_never_this_effects(bench: Benc
     assert (ruling.what, ruling.state, ruling.receipt_id) == (What.DONE, EffectState.VOIDED, None)
 
 
+async def test_no_fresh_key_is_made_while_nobody_knows_what_became_of_the_last_one(bench: Bench) -> None:
+    """E46: an hour later it is still unknown, and a redo is refused; nor is it made once the receipt has turned up."""
+    desk = EffectDesk(bench.journal, bench.between, origin="demo")
+    bench.between.sends.append(response_lost)
+    with pytest.raises(Exception, match="nothing is sent before that"):
+        await bench.attempt(INTENT)
+    bench.later(timedelta(hours=1))
+    unknown = await desk.redo(INTENT.key, **ADA)
+    assert (unknown.what, unknown.send, "is pending: settle it first" in unknown.said) == (What.REFUSED, None, True)
+    assert (await bench.attempt(INTENT)).state is EffectState.COMMITTED
+    committed = await desk.redo(INTENT.key, **ADA)
+    assert (committed.what, "committed and not released" in committed.said) == (What.REFUSED, True)
+    assert bench.journal.decision(origin="demo", scope=INTENT.scope, name=INTENT.name, generation=2) is None
+    assert (bench.posts(), bench.caller.available()) == (1, 8)
+
+
 async def test_a_redo_is_sent_with_all_that_came_before_it(bench: Bench, desk: EffectDesk) -> None:
     """E25: another generation, decided once; its reservation is the only one."""
     bench.pending(INTENT)
@@ -206,6 +222,21 @@ async def test_a_redo_is_sent_with_all_that_came_before_it(bench: Bench, desk: E
     assert bench.caller.available() == 8
     third = await desk.redo(str(ruling.new_key), **ADA)
     assert (third.what, "committed and not released" in third.said) == (What.REFUSED, True)
+
+
+async def test_an_own_hold_is_superseded_only_once_it_is_closed_at_the_provider(bench: Bench, desk: EffectDesk) -> None:
+    """E52: held or stale, its units are counted until its release; so nobody else is sold what it still holds."""
+    request = {"lines": [{"sku": "FILTER-A", "quantity": 10}], "hold_seconds": 3600}
+    hold = intent_now(request=request)
+    await bench.attempt(hold)
+    refused = await desk.redo(hold.key, **ADA)
+    assert (refused.what, "committed and not released" in refused.said) == (What.REFUSED, True)
+    stranger = bench.caller.reserve(quantity=1)
+    assert stranger.json()["type"].endswith("insufficient-stock")
+    await perform(bench, await desk.release(hold.key, **ADA))
+    redone = await perform(bench, await desk.redo(hold.key, **ADA))
+    assert redone.outcome.committed
+    assert bench.caller.stock()["held"] == 10
 
 
 async def test_a_replay_answers_what_is_settled_and_sends_only_what_is_not(bench: Bench, desk: EffectDesk) -> None:

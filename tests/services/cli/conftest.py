@@ -26,7 +26,7 @@ from services.drill.stack import Stack, running_stack
 COUNTERFOIL = str(Path(sys.executable).with_name("counterfoil"))
 TOKEN = "token-a"  # noqa: S105 - of the tiny inventory below
 # A line of `incident start`, of an incident that waits for nobody.
-INCIDENT = {
+INCIDENT: dict[str, Any] = {
     "id": "INC-1",
     "title": "Two filters",
     "site": "FRA2/B/R04",
