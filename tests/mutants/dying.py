@@ -22,7 +22,7 @@ MUTANTS: Final = (
         return self.observe(intent.key, answer)
 """,
         tests=(f"{_COMMANDS}::test_who_adopts_may_die_anywhere_and_the_same_command_finishes_it",),
-        paired="a death after the row and before its receipt: the same command says done over a pending row",
+        paired="a death between the row and its receipt: the same command says done over a pending row",
     ),
     Mutant(
         name="a-redo-decided-in-one-transaction-and-journaled-in-another",
