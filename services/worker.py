@@ -65,6 +65,7 @@ PASSED_THROUGH = (
     "services.effects",
     "workflows.effects",
     "workflows.policies",
+    "workflows.reservations",
     "workflows.search_attributes",
 )
 

@@ -33,10 +33,22 @@ from activities.contracts import (
 )
 from services.effects.commands import Command, CommandName, Ruling, ToSend
 from services.effects.errors import FingerprintMismatch, InvalidCommand, InvalidEffect, NameUsedTwice
-from services.effects.keys import confirm_name, release_name
 from services.effects.records import Effect, Intent, Outcome, decide
 from services.effects.states import TERMINAL, EffectState
 from workflows import policies, search_attributes
+from workflows.reservations import confirm, failure, release, reserve
+
+__all__ = [
+    "EffectCancelled",
+    "EffectWorkflow",
+    "GiveUp",
+    "Redo",
+    "Resolve",
+    "command_workflow_id",
+    "confirm",
+    "release",
+    "reserve",
+]
 
 T = TypeVar("T")
 
@@ -47,83 +59,11 @@ _ACTIVITIES: Mapping[str, Callable[..., Any]] = {
     "inventory.confirm": InventoryActivities.confirm,
     "inventory.release": InventoryActivities.release,
 }
-# Runs that began before it was so go on as they began.
-REASON_IN_THE_DECISION = "a-releases-reason-is-in-its-decision"
-# A year: what is held longer is not held but taken.
-LONGEST_HOLD_SECONDS = 31_536_000
-
-
-def reserve(name: str, quantities: Mapping[str, int], *, hold_seconds: int | None = None) -> Effect:
-    """Take units out of stock: `{sku: units}`.
-
-    Args:
-        name: the effect's stable name.
-        quantities: what to take.
-        hold_seconds: hold the units for so long, by the provider's clock; `confirm` consumes them, and what is not
-            confirmed in time comes back by itself. None consumes them at once.
-    """
-    lines = [{"sku": sku, "quantity": quantity} for sku, quantity in quantities.items()]
-    request: dict[str, Any] = {"lines": lines}
-    wanted = "reserve " + ", ".join(f"{quantity} {sku}" for sku, quantity in quantities.items())
-    if hold_seconds is not None:
-        if type(hold_seconds) is not int or not 1 <= hold_seconds <= LONGEST_HOLD_SECONDS:
-            raise _failure(
-                InvalidEffect(
-                    f"{name!r:.80} cannot hold for {hold_seconds!r:.80} seconds: it must be a whole number from 1 to "
-                    f"{LONGEST_HOLD_SECONDS}. Nothing was recorded or sent."
-                )
-            )
-        request["hold_seconds"] = hold_seconds
-        wanted += f" for {hold_seconds} s"
-    return Effect(name=name, kind="inventory.reserve", request=request, summary=wanted)
-
-
-def confirm(outcome: Outcome) -> Effect:
-    """Consume what a committed hold keeps: an effect of its own, with its own key and receipt.
-
-    Rejected with `hold-expired` where the hold has run out: its units may be somebody else's by then.
-    """
-    reservation_id = _reservation_of(outcome, "confirm")
-    return Effect(
-        name=confirm_name(outcome.name, outcome.generation),
-        kind="inventory.confirm",
-        path={"id": reservation_id},
-        request={},
-        summary=f"confirm {reservation_id}",
-    )
-
-
-def release(outcome: Outcome, *, reason: str | None = None) -> Effect:
-    """Give back what a committed reservation took: an effect of its own, with its own key and receipt.
-
-    Args:
-        outcome: of the reservation.
-        reason: for the journal. It is no part of the request: whoever releases, and for whatever reason, asks for the
-            same.
-    """
-    reservation_id = _reservation_of(outcome, "release")
-    in_the_request = reason is not None and not workflow.patched(REASON_IN_THE_DECISION)
-    return Effect(
-        name=release_name(outcome.name, outcome.generation),
-        kind="inventory.release",
-        path={"id": reservation_id},
-        request={"reason": reason} if in_the_request else {},
-        summary=f"release {reservation_id}",
-        why={} if reason is None else {"reason": reason},
-    )
 
 
 def command_workflow_id(key: str) -> str:
     """The workflow that performs this key for a command: one at a time."""
     return f"effect-command-{key}"
-
-
-def _reservation_of(outcome: Outcome, verb: str) -> str:
-    if outcome.reservation_id is None:
-        raise _failure(
-            InvalidEffect(f"The outcome of {outcome.name} holds no reservation: there is nothing to {verb}.")
-        )
-    return outcome.reservation_id
 
 
 class EffectCancelled(asyncio.CancelledError):
@@ -253,11 +193,11 @@ class EffectWorkflow:
 
     def _open(self, effect: Effect) -> _Performance:
         if not self._origin:
-            raise _failure(InvalidEffect("perform was called before act_for(origin=...): no key can be made."))
+            raise failure(InvalidEffect("perform was called before act_for(origin=...): no key can be made."))
         if effect.kind not in _ACTIVITIES:
-            raise _failure(InvalidEffect(f"No activity performs {effect.kind!r:.80}."))
+            raise failure(InvalidEffect(f"No activity performs {effect.kind!r:.80}."))
         if effect.name in self._performed:
-            raise _failure(
+            raise failure(
                 NameUsedTwice(
                     f"The name {effect.name!r} was used twice in one run. The second effect was not performed; the "
                     "first one stands. Give each effect a name of its own, in a loop too."
@@ -268,7 +208,7 @@ class EffectWorkflow:
             performance = _Performance(effect=effect, intent=intent, asked_at=workflow.now())
             self.note("intent", key=intent.key, name=intent.name, request=json.loads(intent.request))
         except InvalidEffect as error:
-            raise _failure(error) from error
+            raise failure(error) from error
         self._performed[effect.name] = performance
         performance.unheard = asyncio.create_task(self._unheard(performance))
         self._show_soon()
@@ -414,7 +354,7 @@ class EffectWorkflow:
         if standing.later is not None:
             return standing
         if standing.mismatch and standing.state.terminal:
-            raise _failure(FingerprintMismatch(standing.mismatch))
+            raise failure(FingerprintMismatch(standing.mismatch))
         if standing.outcome is None:
             self._unknown(performance, standing.mismatch or standing.waiting)
         return standing
@@ -535,13 +475,13 @@ class EffectWorkflow:
         named = {word.effect}
         found = next((p for p in self._performed.values() if named & {p.intent.name, p.intent.key}), None)
         if found is None:
-            raise _failure(InvalidCommand(f"This run has no effect {word.effect!r:.140}. Nothing was changed."))
+            raise failure(InvalidCommand(f"This run has no effect {word.effect!r:.140}. Nothing was changed."))
         said = {field.name: str(getattr(word, field.name)) for field in fields(word)}
         arguments = {what: text for what, text in said.items() if what not in _WORD and (text or what != "second")}
         try:
             command = Command(name=name, key=found.intent.key, by=word.by, reason=word.reason, arguments=arguments)
         except InvalidCommand as error:
-            raise _failure(error) from error
+            raise failure(error) from error
         return CommandRequest(
             name=name, key=command.key, by=command.by, reason=command.reason, arguments=dict(command.arguments)
         )
@@ -583,10 +523,6 @@ async def _send_beside(send: ToSend) -> None:
         )
     except WorkflowAlreadyStartedError:
         return  # it performs this key already
-
-
-def _failure(error: Exception) -> ApplicationError:
-    return ApplicationError(str(error), type=type(error).__name__, non_retryable=True)
 
 
 def _cause(error: ActivityError) -> str:

@@ -252,7 +252,7 @@ MUTANTS: Final = (
     Mutant(
         name="a-release-of-the-first-generation-for-all",
         rule="G9",
-        file=_WORKFLOW,
+        file="workflows/reservations.py",
         before="        name=release_name(outcome.name, outcome.generation),\n",
         after="        name=release_name(outcome.name, 1),\n",
         tests=(f"{_WORKFLOW_TESTS}::test_a_cancelled_run_gives_up_the_generation_that_stands_and_compensates_it",),

@@ -96,7 +96,7 @@ def test_no_assert_and_no_plain_exception_ends_a_workflow_task_for_ever(path: Pa
         if isinstance(node, ast.Raise) and node.exc is not None and node not in in_validators
     }
     assert not [node for node in ast.walk(tree) if isinstance(node, ast.Assert)]
-    assert raised <= {"ApplicationError", "_failure", "EffectCancelled", "asyncio.CancelledError"}
+    assert raised <= {"ApplicationError", "failure", "EffectCancelled", "asyncio.CancelledError"}
 
 
 def test_every_activity_call_names_its_time_outs_its_policy_and_its_summary() -> None:
