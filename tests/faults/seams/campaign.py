@@ -199,6 +199,7 @@ class Campaign:
         begin: makes the effect as the command finds it.
         about_all: the command is not about one effect: one life at a time.
         thorough: the long form.
+        turn: which of several campaigns of one test this is; it shifts who comes after which death.
     """
 
     stage: Stage
@@ -207,11 +208,12 @@ class Campaign:
     arguments: dict[str, Any] = field(default_factory=dict)
     about_all: bool = False
     thorough: bool = False
+    turn: int = 0
     plan: list[str] = field(default_factory=list)
 
     def name(self, number: int) -> str:
         """The effect of one life; 0 is that of the clean run."""
-        return f"{self.command}-{number}"
+        return f"{self.command}-{self.turn}-{number}"
 
     async def clean_run(self) -> Any:
         """Let the command come to its end: what it passes is the plan. What it answered."""

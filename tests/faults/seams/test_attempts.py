@@ -27,14 +27,24 @@ async def test_an_attempt_that_dies_anywhere_is_found_by_the_next_by_the_sweep_o
     stage: Stage, thorough: bool
 ) -> None:
     """E35, E38, E50: whoever comes next finds out what became of it; no second effect, and no second key."""
-    campaign = Campaign(stage=stage, command="attempt", begin=stage.nothing, thorough=thorough)
-    assert (await campaign.clean_run())["state"] == "committed"
-    assert set(campaign.plan) >= SEAMS_OF_AN_ATTEMPT
+    names: list[str] = []
+    ends: Counter[str] = Counter()
+    for turn in range(3 if thorough else 1):
+        campaign = Campaign(stage=stage, command="attempt", begin=stage.nothing, thorough=thorough, turn=turn)
+        assert (await campaign.clean_run())["state"] == "committed"
+        assert set(campaign.plan) >= SEAMS_OF_AN_ATTEMPT
+        ends["committed"] += 1
+        names += [campaign.name(0), *await _found(campaign, ends)]
+    await stage.ends(names, states=ends, movements=Counter(reserve=ends["committed"]), posts=await stage.sends())
+
+
+async def _found(campaign: Campaign, ends: Counter[str]) -> list[str]:
+    """A death at each seam, and each found by somebody; the effects' names."""
+    stage = campaign.stage
     left: list[Struck] = []
-    ends: Counter[str] = Counter(committed=1)
 
     async def found(struck: Struck) -> None:
-        match struck.number % 3:
+        match (struck.number + campaign.turn) % 3:
             case 0:
                 assert (await campaign.again(struck))["state"] == "committed"
                 ends["committed"] += 1
@@ -54,9 +64,7 @@ async def test_an_attempt_that_dies_anywhere_is_found_by_the_next_by_the_sweep_o
         assert done or "committed" not in _came_to(campaign, one) or one.seam == "sent POST"
         assert (await campaign.again(one))["state"] == "committed"
         ends["committed"] += 1
-    names = [campaign.name(0), *(one.name for one in struck)]
-    took = Counter(reserve=ends["committed"])
-    await stage.ends(names, states=ends, movements=took, posts=await stage.sends())
+    return [one.name for one in struck]
 
 
 async def test_a_sleeper_that_wakes_at_any_seam_after_the_redo_changes_nothing(stage: Stage, thorough: bool) -> None:
