@@ -389,7 +389,7 @@ class EffectDesk:
 
 
 _ALARMED = (
-    "It ended, and was then reported otherwise: a person says first which is true (`accept`, `write-off`, or `resolve`)."
+    "It ended, and was then reported otherwise: a person says first which is true (`accept`, `write-off`, `resolve`)."
 )
 _NOTHING_DONE = frozenset({EffectState.REJECTED, EffectState.VOIDED})
 
