@@ -1,0 +1,1 @@
+"""The training-checkpoint store: what a training run needs for its next update, whole or not at all."""
