@@ -192,4 +192,4 @@ def _digest(buffer: memoryview) -> str:
 
 def _digest_of_live(array: Array) -> str:
     """The digest that the array's copy will have; an array that is not C-contiguous is gathered for it."""
-    return _digest(memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8)))
+    return _digest(memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data))
