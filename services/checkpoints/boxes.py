@@ -82,6 +82,8 @@ def check_tiling(shape: Sequence[int], boxes: Sequence[Box], *, what: str = "the
             not 0 <= start <= stop <= length for (start, stop), length in zip(box, shape, strict=True)
         ):
             raise CoverageError(f"{what}: box {box} is not inside shape {tuple(shape)}; nothing was published")
+    if count_of(shape) == 0:
+        return
     # A dimension that every box spans divides nothing: most arrays keep one or two.
     kept = [axis for axis, length in enumerate(shape) if any(box[axis] != (0, length) for box in boxes)]
     if len(kept) > SHARDED_DIMENSIONS:
@@ -89,10 +91,7 @@ def check_tiling(shape: Sequence[int], boxes: Sequence[Box], *, what: str = "the
     corners: Counter[tuple[int, ...]] = Counter()
     for box in boxes:
         _add(corners, tuple(box[axis] for axis in kept), 1)
-    if not (kept and any(length == 0 for axis, length in enumerate(shape) if axis not in kept)):
-        _add(corners, whole([shape[axis] for axis in kept]), -1)
-    elif count_of(shape) == 0:
-        return
+    _add(corners, whole([shape[axis] for axis in kept]), -1)
     wrong = sorted(corner for corner, count in corners.items() if count)
     if not wrong:
         return

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from .boxes import Box, Shape, shape_of, count_of
+from .boxes import Box, Shape, count_of, shape_of
 from .dtypes import dtype_of
 
 
