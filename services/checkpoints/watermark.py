@@ -76,7 +76,6 @@ class Watermark:
             "journal_id": self.journal_id,
             "seal": None if self.seal is None else {"number": self.seal.number, "digest": self.seal.digest},
             "pending": list(self.pending),
-            "statement": STATEMENT,
         }
 
 
