@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from services.checkpoints.errors import CheckpointError
-from tests.services.checkpoints import capture_stories
+from tests.services.checkpoints import capture_stories, meeting_stories
 
 STORIES: dict[str, Callable[..., None]] = {
     **capture_stories.STORIES,
+    **meeting_stories.STORIES,
 }
 
 
