@@ -72,6 +72,9 @@ class Group(ABC):
     def forget(self, place: str, name: str) -> None:
         """Take back a word of one's own that everybody has seen."""
 
+    def leave(self, place: str) -> None:
+        """Nothing is said or looked at in this place any more."""
+
     def wait(self, place: str, names: Sequence[str], *, seconds: float) -> tuple[str, Body] | None:
         """The first of these words that is said; None when the deadline passes first."""
 
@@ -108,10 +111,19 @@ class Group(ABC):
             )
         return heard[1]
 
-    def gather(self, place: str, name: str, body: Body, *, seconds: float) -> dict[int, Body]:
+    def gather(
+        self, place: str, name: str, body: Body, *, seconds: float, absent: tuple[str, str] | None = None
+    ) -> dict[int, Body]:
         """Everybody's word, at the coordinator; elsewhere only this one's.
 
         It ends early when a word carries an error: the others need not be waited for.
+
+        Args:
+            place: where it is said.
+            name: its name before the rank, used once.
+            body: this contributor's word.
+            seconds: how long the coordinator waits.
+            absent: place and name under which a contributor says that it does not take part, and why.
 
         Raises:
             ContributorMissing: a word did not come in time; the message names who did not speak.
@@ -123,7 +135,12 @@ class Group(ABC):
 
         def look() -> bool:
             for rank in range(self.world):
-                if rank not in heard and (word := self.look(place, f"{name}.{rank}")) is not None:
+                if rank in heard:
+                    continue
+                word = self.look(place, f"{name}.{rank}")
+                if word is None and absent is not None:
+                    word = self.look(absent[0], f"{absent[1]}.{rank}")
+                if word is not None:
                     heard[rank] = word
             return len(heard) == self.world or any("error" in word for word in heard.values())
 

@@ -8,12 +8,12 @@ one for all contributors, with exclusive creation, links and lookups that see ea
 """
 
 import secrets
-from pathlib import Path
 from typing import Final
 
 from .errors import DuplicateContributor
-from .fs import Folder, open_root
+from .fs import Folder
 from .group import MEET, Body, Group
+from .layout import Run
 from .records import canonical, check_id, check_random, parse
 
 # A vote names the items that were read; a million of them fit.
@@ -29,25 +29,20 @@ class Meeting(Group):
     """The group of one launch, on a file system that all contributors share.
 
     Args:
-        root: the store's root folder.
-        run: the run's id.
+        run: the run's folders; they stay the caller's to close.
         launch: 32 hexadecimal digits, equal on all ranks and fresh at every start.
         rank: this contributor's number; 0 is the coordinator.
         world: how many there are.
     """
 
-    def __init__(self, root: str | Path, *, run: str, launch: str, rank: int, world: int) -> None:
+    def __init__(self, run: Run, *, launch: str, rank: int, world: int) -> None:
         super().__init__(rank=rank, world=world)
-        check_random(launch, "launch")
-        check_id(run, "run")
-        with open_root(root, create=True) as top, top.folder("runs", create=True) as runs:
-            self._run = runs.folder(run, create=True)
-        with self._run.folder("meet", create=True) as meet:
-            self._folders = {MEET: meet.folder(launch, create=True)}
+        self._data = run.data
+        self._folders = {MEET: run.meet.folder(check_random(launch, "launch"), create=True)}
 
     def close(self) -> None:
         """Give the descriptors back."""
-        for folder in (*self._folders.values(), self._run):
+        for folder in self._folders.values():
             folder.close()
 
     def publish(self, place: str, name: str, body: Body) -> None:
@@ -77,8 +72,7 @@ class Meeting(Group):
     def _folder(self, place: str) -> Folder:
         if place not in self._folders:
             check_id(place, "place")
-            with self._run.folder("data") as data:
-                self._folders[place] = data.folder(place)
+            self._folders[place] = self._data.folder(place)
         return self._folders[place]
 
 

@@ -1,0 +1,108 @@
+"""Real processes that play contributors: started together, listened to, killed, and gone when the test is over.
+
+A story is a function of `tests.services.checkpoints.stories`, named by what it plays. Each rank runs it in a process of
+its own and says lines of JSON; what it says last is its end, and a named error is said, never a traceback.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from services.checkpoints.delays import wait_for
+from services.checkpoints.meeting import new_launch
+
+TREE = Path(__file__).parents[3]
+# Three processes that start on two cores which others use as well.
+PATIENCE_SECONDS = 60.0
+
+
+@dataclass(slots=True)
+class Player:
+    """One process.
+
+    Attributes:
+        process: it.
+        said: every line it said, once it has ended.
+        errors: what it wrote to stderr.
+    """
+
+    process: subprocess.Popen[str]
+    said: list[dict[str, Any]] = field(default_factory=list)
+    errors: str = ""
+
+    def end(self) -> Self:
+        """Wait for its end and take what it said."""
+        told, self.errors = self.process.communicate(timeout=PATIENCE_SECONDS)
+        self.said = [json.loads(line) for line in told.splitlines()]
+        return self
+
+    def kill(self) -> Self:
+        """SIGKILL, and take what it had said by then."""
+        self.process.kill()
+        self.end()
+        assert self.process.returncode == -9
+        return self
+
+    @property
+    def last(self) -> dict[str, Any]:
+        """What it said last."""
+        assert self.said, self.errors
+        return self.said[-1]
+
+
+class Crew:
+    """The processes of one test.
+
+    Args:
+        folder: where the store's root and the files of held processes are.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.root = folder / "root"
+        self._players: list[Player] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for player in self._players:
+            player.process.kill()
+            player.process.communicate()
+
+    def start(self, story: str, world: int, *, ranks: Sequence[int] | None = None, **given: Any) -> list[Player]:
+        """Start a story on all ranks, or on some; what is given is the same for all, but for what `by_rank` says."""
+        by_rank = given.pop("by_rank", {})
+        launch = given.pop("launch", None) or new_launch()
+        started = []
+        for rank in range(world) if ranks is None else ranks:
+            told = {
+                "root": str(self.root), "folder": str(self.folder), "rank": rank, "world": world, "launch": launch,
+                **given, **by_rank.get(rank, {}),
+            }  # fmt: skip
+            process = subprocess.Popen(
+                [sys.executable, "-m", "tests.services.checkpoints.stories", story, json.dumps(told)],
+                cwd=TREE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            )  # fmt: skip
+            started.append(Player(process))
+        self._players += started
+        return started
+
+    def play(self, story: str, world: int, **given: Any) -> list[Player]:
+        """Start a story and wait for everybody's end."""
+        return [player.end() for player in self.start(story, world, **given)]
+
+    def held(self, point: str, rank: int) -> None:
+        """Wait until a contributor is held at a point; a point that is not reached fails the test."""
+        assert wait_for(self.folder / f"{point}.{rank}.held", longest_seconds=PATIENCE_SECONDS), f"{point} not reached"
+
+    def let_go(self, point: str, rank: int) -> None:
+        """Let a held contributor go on."""
+        self.folder.joinpath(f"{point}.{rank}.go").touch()
