@@ -1,0 +1,244 @@
+"""What is kept and what is removed. Nothing that a reader may have chosen goes without a mark and a grace.
+
+- Only the holder of the newest epoch prunes, and it looks again before it removes: a later coordinator's save is never
+  touched, because its epoch is higher. Data is listed before the log is read, so that a save which began in between is
+  not in the list.
+- A checkpoint counts as kept after every byte of it was read back; one that is incomplete or damaged never counts.
+- First a mark, durable; then a grace; then, if no pin and no newer epoch came, the bytes. The log keeps the record.
+"""
+
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from . import fs
+from .errors import CheckpointError, FencedWriter, ManifestInvalid, Retired
+from .layout import Run, epoch_of_folder, save_folder, sequences_in
+from .log import Epoch, LogRecord, last_slot, newest_epoch, open_epoch, read_log
+from .reading import is_retired, load, verify_items
+from .records import RECORD_BYTES, canonical, sealed, unsealed
+
+MARK_FORMAT: Final = "counterfoil-retired-1"
+PIN_FORMAT: Final = "counterfoil-pin-1"
+FEWEST: Final = 2  # one may turn out damaged on the day it is needed
+GRACE_SECONDS: Final = 3600.0  # longer than the longest restore of a checkpoint that was chosen just before
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pruned:
+    """What a call of `prune` did.
+
+    Attributes:
+        kept: checkpoints verified by reading back, pinned, or kept by the rule.
+        marked: marked now; they go after the grace.
+        removed: checkpoints whose bytes went.
+        abandoned: folders of saves that never became one.
+        damaged: what could not be verified and is left for a person.
+    """
+
+    kept: tuple[int, ...]
+    marked: tuple[int, ...]
+    removed: tuple[int, ...]
+    abandoned: tuple[str, ...]
+    damaged: tuple[int, ...]
+
+
+def take_over(run: Run, writer: str) -> Epoch:
+    """Open an epoch of one's own: whoever trains on this run is fenced from now on."""
+    return open_epoch(run, secrets.token_hex(16), writer)
+
+
+def check_idle(run: Run, *, take_it_over: bool, writer: str) -> Epoch:
+    """The epoch for a command that changes a run from outside.
+
+    Raises:
+        FencedWriter: the run is somebody's, and `take_it_over` was not said.
+    """
+    newest = newest_epoch(run)
+    if newest is not None and newest.writer != writer and not take_it_over:
+        raise FencedWriter(
+            f"run {run.run_id} is held by {newest.writer} (epoch {newest.epoch}); nothing was changed. If that trainer is "
+            "over, say --take-over: it fences whoever still trains there"
+        )
+    return take_over(run, writer)
+
+
+def check_newest(run: Run, epoch: Epoch) -> None:
+    """The epoch is the run's newest.
+
+    Raises:
+        FencedWriter: another one is.
+    """
+    newest = newest_epoch(run)
+    if newest is None or newest.epoch != epoch.number:
+        held = "nobody" if newest is None else f"{newest.writer} (epoch {newest.epoch})"
+        raise FencedWriter(f"run {run.run_id} is held by {held}, not by epoch {epoch.number}: nothing was removed")
+
+
+def pin(run: Run, sequence: int) -> None:
+    """Keep a checkpoint from retention; no epoch is needed.
+
+    Raises:
+        Retired: it is marked already.
+        CheckpointError: there is no such checkpoint.
+    """
+    load(run, sequence)
+    run.pins.publish(str(sequence), canonical(sealed({"format": PIN_FORMAT, "sequence": sequence})))
+    run.pins.sync()
+    if is_retired(run, sequence):
+        run.pins.remove(str(sequence))
+        raise Retired(f"checkpoint {sequence} was marked for removal meanwhile: it is not pinned")
+
+
+def unpin(run: Run, sequence: int) -> None:
+    """Give a checkpoint back to retention."""
+    run.pins.remove(str(sequence))
+    run.pins.sync()
+
+
+def prune(
+    run: Run,
+    epoch: Epoch,
+    *,
+    keep: int = FEWEST,
+    every: int | None = None,
+    grace_seconds: float = GRACE_SECONDS,
+    now: float | None = None,
+) -> Pruned:
+    """Mark what is not kept, and remove what was marked a grace ago.
+
+    Args:
+        run: the run.
+        epoch: the newest one; nobody else prunes.
+        keep: how many of the newest are kept, at least 2, each verified by reading it back.
+        every: also keep each whose number of updates is a multiple of this.
+        grace_seconds: between mark and removal.
+        now: the time, as seconds since the epoch.
+
+    Raises:
+        FencedWriter: the epoch is not the newest.
+    """
+    if keep < FEWEST or (every is not None and every < 1):
+        raise ManifestInvalid(f"keep is at least {FEWEST} and every at least 1; nothing was removed")
+    now = time.time() if now is None else now
+    listed = run.data.names()  # before the log: a save that begins from now on is not in it
+    check_newest(run, epoch)
+    commits = [each for each in read_log(run) if isinstance(each, LogRecord) and each.kind == "commit"]
+    retired = set(sequences_in(run.retired.names()))
+    kept, damaged, extra = _kept(run, [each for each in commits if each.sequence not in retired], keep, every)
+    marked = [] if len(kept) < keep else [each for each in extra if _mark(run, epoch, each, now)]
+    if marked:
+        run.retired.sync()
+        marked = [each for each in marked if not _unmark_pinned(run, each)]
+    removed = [each.sequence for each in commits if _remove(run, epoch, each, grace_seconds, now)]
+    abandoned = _abandoned(run, epoch, listed, commits, grace_seconds, now)
+    return Pruned(
+        kept=tuple(sorted(kept)), marked=tuple(marked), removed=tuple(removed), abandoned=tuple(abandoned),
+        damaged=tuple(sorted(damaged)),
+    )  # fmt: skip
+
+
+def _kept(run: Run, commits: Sequence[LogRecord], keep: int, every: int | None) -> tuple[set[int], set[int], list[int]]:
+    pins = set(sequences_in(run.pins.names()))
+    kept: set[int] = set()
+    damaged: set[int] = set()
+    extra: list[int] = []
+    finite = False
+    for record in sorted(commits, key=lambda each: each.sequence, reverse=True):
+        sequence = record.sequence
+        try:
+            found = load(run, sequence)
+            is_finite = all(item.finite for each in found.contributions.values() for item in each.items)
+            full = found.manifest.kind == "full"
+            if full and (len(kept) < keep or (is_finite and not finite)):
+                verify_items(run, found)
+                kept.add(sequence)
+                finite = finite or is_finite
+            elif not _by_rule(sequence, found.manifest.versions.get("updates"), pins, every):
+                extra.append(sequence)
+        except Retired:
+            continue
+        except CheckpointError:
+            damaged.add(sequence)
+    return kept, damaged, extra
+
+
+def _by_rule(sequence: int, updates: int | None, pins: set[int], every: int | None) -> bool:
+    return sequence in pins or (every is not None and updates is not None and updates % every == 0)
+
+
+def _mark(run: Run, epoch: Epoch, sequence: int, now: float) -> bool:
+    body = {"format": MARK_FORMAT, "sequence": sequence, "epoch": epoch.number, "at": now}
+    return run.retired.publish(str(sequence), canonical(sealed(body)))
+
+
+def _unmark_pinned(run: Run, sequence: int) -> bool:
+    if not run.pins.has(str(sequence)):
+        return False
+    run.retired.remove(str(sequence))
+    run.retired.sync()
+    return True
+
+
+def _remove(run: Run, epoch: Epoch, record: LogRecord, grace_seconds: float, now: float) -> bool:
+    name = str(record.sequence)
+    folder = save_folder(record.epoch, record.save_id or "")
+    if not run.retired.has(name) or not run.data.has(folder):
+        return False
+    at = unsealed(run.retired.read(name, RECORD_BYTES), form=MARK_FORMAT).get("at")
+    if not isinstance(at, float | int) or now - at < grace_seconds or _unmark_pinned(run, record.sequence):
+        return False
+    check_newest(run, epoch)
+    _empty(run, folder)
+    return True
+
+
+def _abandoned(
+    run: Run, epoch: Epoch, listed: Sequence[str], commits: Sequence[LogRecord], grace_seconds: float, now: float
+) -> list[str]:
+    """Folders of saves that were never committed and cannot be any more.
+
+    A save of a lower epoch is over: the slot that it declared is at most that of a later `open`, and taken.
+    """
+    committed = {save_folder(each.epoch, each.save_id or "") for each in commits}
+    gone = []
+    for name in listed:
+        made_in = epoch_of_folder(name)
+        if made_in is None or name in committed or made_in >= epoch.number or not run.data.has(name):
+            continue
+        if now - run.data.changed_at(name) < grace_seconds or _declared_slot(run, name) > last_slot(run):
+            continue
+        check_newest(run, epoch)
+        _empty(run, name)
+        gone.append(name)
+    return gone
+
+
+def _declared_slot(run: Run, name: str) -> int:
+    with run.data.folder(name) as folder:
+        try:
+            declared = unsealed(folder.read("declare", RECORD_BYTES), form="counterfoil-declare-1")
+        except (FileNotFoundError, CheckpointError):
+            return 0
+    slot = declared.get("sequence")
+    return slot if type(slot) is int else 0
+
+
+def _empty(run: Run, name: str) -> None:
+    with run.data.folder(name) as folder:
+        # The manifest first: a reader that comes now finds a checkpoint that is gone, not one that lacks bytes.
+        for each in sorted([*folder.names(), *folder.temporaries()], key=lambda file: file != "manifest.json"):
+            folder.remove(each)
+    run.data.remove_folder(name)
+    run.data.sync()
+
+
+def clear_temporaries(folder: fs.Folder, *, older_than_seconds: float, now: float | None = None) -> int:
+    """Remove what writers that died left in a folder."""
+    now = time.time() if now is None else now
+    old = [each for each in folder.temporaries() if now - folder.changed_at(each) >= older_than_seconds]
+    for each in old:
+        folder.remove(each)
+    return len(old)
