@@ -11,12 +11,13 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from . import errors
 from .errors import CheckpointError, CommitFailed, ContributorMissing, CoordinatorLost
 
 Body = dict[str, Any]
+T = TypeVar("T")
 
 # A wait begins with the first and is never longer than the last: three processes that poll cost little, and a trainer
 # that waits for the last of the captures waits at most that much longer than it must.
@@ -42,6 +43,11 @@ def error_of(body: Mapping[str, Any]) -> CheckpointError | None:
             return CommitFailed(message)
         case _:
             return None
+
+
+def told_by(rank: int, error: CheckpointError) -> CheckpointError:
+    """The same error, with the contributor that had it named once."""
+    return error if str(error).startswith("contributor ") else type(error)(f"contributor {rank}: {error}")
 
 
 class Group(ABC):
@@ -72,6 +78,11 @@ class Group(ABC):
     def forget(self, place: str, name: str) -> None:
         """Take back a word of one's own that everybody has seen."""
 
+    @abstractmethod
+    def close(self) -> None:
+        """Give everything back."""
+
+    @abstractmethod
     def leave(self, place: str) -> None:
         """Nothing is said or looked at in this place any more."""
 
@@ -112,11 +123,16 @@ class Group(ABC):
         return heard[1]
 
     def gather(
-        self, place: str, name: str, body: Body, *, seconds: float, absent: tuple[str, str] | None = None
+        self,
+        place: str,
+        name: str,
+        body: Body,
+        *,
+        seconds: float,
+        absent: tuple[str, str] | None = None,
+        until_error: bool = True,
     ) -> dict[int, Body]:
         """Everybody's word, at the coordinator; elsewhere only this one's.
-
-        It ends early when a word carries an error: the others need not be waited for.
 
         Args:
             place: where it is said.
@@ -124,6 +140,7 @@ class Group(ABC):
             body: this contributor's word.
             seconds: how long the coordinator waits.
             absent: place and name under which a contributor says that it does not take part, and why.
+            until_error: end when a word carries an error, without waiting for the others.
 
         Raises:
             ContributorMissing: a word did not come in time; the message names who did not speak.
@@ -142,7 +159,7 @@ class Group(ABC):
                     word = self.look(absent[0], f"{absent[1]}.{rank}")
                 if word is not None:
                     heard[rank] = word
-            return len(heard) == self.world or any("error" in word for word in heard.values())
+            return len(heard) == self.world or (until_error and any("error" in word for word in heard.values()))
 
         if not until(look, seconds=seconds):
             raise missing(set(range(self.world)) - heard.keys(), f"did not say {name!r} within {seconds:g} s")
@@ -158,7 +175,7 @@ def missing(ranks: set[int], what: str) -> ContributorMissing:
     )
 
 
-def until(look: Callable[[], Any], *, seconds: float) -> Any:
+def until(look: Callable[[], T], *, seconds: float) -> T:
     """Look until there is something, or until the deadline: then it is looked at once more."""
     end = time.monotonic() + seconds
     pause, waiting = _FIRST_PAUSE_SECONDS, threading.Event()

@@ -74,5 +74,3 @@ class Meeting(Group):
             check_id(place, "place")
             self._folders[place] = self._data.folder(place)
         return self._folders[place]
-
-

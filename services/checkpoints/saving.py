@@ -16,10 +16,13 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from .capture import Captured, capture
+from .commit import commit
+from .contract import CONTRIBUTORS, Contract
+from .contribution import write_contribution
 from .delays import At
 from .errors import (
     CheckpointError,
@@ -28,8 +31,12 @@ from .errors import (
     CoordinatorLost,
     CutVersionMismatch,
     FencedWriter,
+    InvariantViolation,
 )
-from .group import COORDINATOR, MEET, Body, Group, error_body, error_of, missing, until
+from .group import COORDINATOR, MEET, Body, Group, error_body, error_of, missing, told_by, until
+from .layout import Run, record_name, save_folder
+from .log import Epoch, read_slot
+from .manifest import Intent
 from .staging import Staging
 from .state import State
 
@@ -51,6 +58,19 @@ class Deadlines:
     capture_seconds: float = 120.0
     persist_seconds: float = 1800.0
     margin_seconds: float = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What the coordinator writes into every manifest beside the cut.
+
+    Attributes:
+        config: settings that the next update depends on.
+        lineage: what the run descends from.
+    """
+
+    config: Mapping[str, Any] = field(default_factory=dict)
+    lineage: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +126,11 @@ class Save:
         return self._over.is_set()
 
     @property
+    def error(self) -> BaseException | None:
+        """How it failed, if it did."""
+        return self._error
+
+    @property
     def unseen(self) -> BaseException | None:
         """Its failure, when it is over and nobody was told."""
         return None if self.seen or not self.done else self._error
@@ -139,7 +164,11 @@ class Saver:
         epoch: the coordinator's right to write; at the others, its number alone counts.
         contract: what a cut must be.
         deadlines: how long is waited.
+        facts: what goes into every manifest.
         at: where a test may hold us.
+
+    Attributes:
+        parent: the checkpoint that this launch restored from or committed before.
     """
 
     def __init__(
@@ -154,6 +183,7 @@ class Saver:
         self._at = at
         self._staging = Staging()
         self._number = 0
+        self.parent: int | None = None
 
     @property
     def _leads(self) -> bool:
@@ -168,8 +198,13 @@ class Saver:
         if self._leads:
             self._group.publish(MEET, f"save.{self._number}", word)
 
-    def begin(self, state: State, *, effects: Body | None) -> Save:
+    def begin(self, state: State, *, kind: str, effects: Body | None) -> Save:
         """Capture with all others, and go on in the background.
+
+        Args:
+            state: the live state.
+            kind: full, or weights_only.
+            effects: the journal's watermark, at the coordinator.
 
         Raises:
             Refused: no cut was captured; every contributor gets the same error.
@@ -177,7 +212,7 @@ class Saver:
         started = time.monotonic()
         self._number += 1
         self._at("entered")
-        declared = self._declare(effects) if self._leads else self._hear_declaration()
+        declared = self._declare(kind, effects) if self._leads else self._hear_declaration()
         place = declared["place"]
         self._at("declared")
         captured: Captured | None = None
@@ -201,7 +236,7 @@ class Saver:
         save.run(lambda: self._persist(declared, captured, blocked))
         return save
 
-    def _declare(self, effects: Body | None) -> Body:
+    def _declare(self, kind: str, effects: Body | None) -> Body:
         save_id = secrets.token_hex(16)
         place = save_folder(self._epoch.number, save_id)
         body: Body = {
@@ -214,6 +249,8 @@ class Saver:
             "world": self._group.world,
             "capture_seconds": self._deadlines.capture_seconds,
             "persist_seconds": self._deadlines.persist_seconds,
+            "kind": kind,
+            "parent": self.parent,
             "effects": effects,
         }
         try:
@@ -339,16 +376,27 @@ class Saver:
             self._write(declared, captured)
             self._await_records(declared)
             self._at("recorded")
-            committed = self._publish(declared, captured, blocked, started)
+            timing = {"blocked_seconds": blocked, "persist_seconds": time.monotonic() - started}
+            committed = commit(self._run, self._epoch, self._contract, self._intent(declared), timing=timing)
+            self.parent = committed.sequence
             self._at("committed")
-        except CommitUnknown:
-            raise  # nobody is told anything: the others read the slot, as a successor will
         except Exception as error:
             told = _named(error, "the coordinator could not finish the save")
             self._group.publish(place, "outcome", error_body(told))
             raise told from error
-        self._group.publish(place, "outcome", {"sequence": committed[0], "digest": committed[1]})
-        return committed
+        self._group.publish(place, "outcome", {"sequence": committed.sequence, "digest": committed.digest})
+        return committed.sequence, committed.digest
+
+    def _intent(self, declared: Body) -> Intent:
+        return Intent(
+            save_id=declared["save_id"],
+            world=tuple(contributor_id(rank) for rank in range(self._group.world)),
+            kind=declared["kind"],
+            parent=declared["parent"],
+            config=self._facts.config,
+            lineage=self._facts.lineage,
+            effects=declared["effects"],
+        )
 
     def _outcome(self, declared: Body) -> tuple[int, str]:
         """At the others: what the coordinator says, or else what the slot says."""
@@ -363,8 +411,8 @@ class Saver:
             found = read_slot(self._run, sequence)
         except FileNotFoundError:
             raise CommitUnknown(
-                f"The coordinator (contributor 0) was lost after the release, and slot {sequence} is free: it may still "
-                "be taken. End this session; the next start reads what is there."
+                f"The coordinator (contributor 0) was lost after the release, and slot {sequence} is free: it may "
+                "still be taken. End this session; the next start reads what is there."
             ) from None
         if found.save_id == declared["save_id"] and found.manifest is not None:
             return sequence, found.manifest
@@ -389,8 +437,41 @@ def check_one_cut(words: Mapping[int, Body], contract: Contract) -> None:
     """
     for rank in sorted(words):
         if (error := error_of(words[rank])) is not None:
-            raise type(error)(f"contributor {rank}: {error}")
+            raise told_by(rank, error)
     check_positions(contract, {contributor_id(rank): words[rank]["versions"] for rank in sorted(words)})
+
+
+def check_positions(contract: Contract, stated: Mapping[str, Mapping[str, int]]) -> None:
+    """All contributors stand at one position, and the contract's relations are true of it.
+
+    Args:
+        contract: what a cut is.
+        stated: by contributor, in the order of the world, the versions of its copy.
+
+    Raises:
+        CutVersionMismatch: two stand at different positions; both numbers are named.
+        InvariantViolation: a relation is false; both numbers are named.
+    """
+    names: dict[str, int | Mapping[str, int]] = {CONTRIBUTORS: len(stated), **contract.constants}
+    for name, scope in contract.versions.items():
+        own = {who: versions[name] for who, versions in stated.items() if name in versions}
+        if scope == "shared" and own:
+            _, expected = next(iter(own.items()))
+            for who, value in own.items():
+                if value != expected:
+                    raise CutVersionMismatch(
+                        f"rank {who}: {name} {value} != {expected}; nothing was published and the previous checkpoint "
+                        "stands: save when all contributors are at the same boundary."
+                    )
+            names[name] = expected
+        elif own:
+            names[name] = own
+    for relation in contract.relations:
+        if not relation.value(names):
+            raise InvariantViolation(
+                f"{relation.why_false(names)} (the contract says {relation.text}); nothing was published and the "
+                "previous checkpoint stands: save at the contract's boundary."
+            )
 
 
 def _named(error: Exception, what: str) -> CheckpointError:

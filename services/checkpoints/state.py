@@ -10,7 +10,7 @@ What this module guarantees:
 """
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -169,32 +169,57 @@ class State:
     values: MutableMapping[str, Any] = field(default_factory=dict)
     wait_ready: Callable[[], None] = _ready
 
-    def adopt(self, *, arrays: Mapping[str, Array], versions: Mapping[str, int], values: Mapping[str, Any]) -> None:
-        """Swap a restored cut in: all of it or, when anything does not fit, nothing.
+    def check(self, arrays: Mapping[str, Array], *, keep: Collection[str] = ()) -> None:
+        """Whether these arrays could be swapped in.
+
+        Args:
+            arrays: by item name.
+            keep: items that stay as they are, and need no array.
 
         Raises:
-            Incompatible: every difference at once; the live state is as it was.
+            Incompatible: every difference at once.
         """
+        expected = self.items.keys() - set(keep)
         different = [
-            *(f"{name}: not in the checkpoint" for name in sorted(self.items.keys() - arrays.keys())),
-            *(f"{name}: not in the state" for name in sorted(arrays.keys() - self.items.keys())),
+            *(f"{name}: not in the checkpoint" for name in sorted(expected - arrays.keys())),
+            *(f"{name}: not in the state" for name in sorted(arrays.keys() - expected)),
         ]
-        for name in sorted(self.items.keys() & arrays.keys()):
+        for name in sorted(expected & arrays.keys()):
             live, new = self.items[name].array, arrays[name]
-            if live.shape != new.shape or live.dtype.newbyteorder("<") != new.dtype.newbyteorder("<"):
+            if live.shape != new.shape or live.dtype != new.dtype:
                 different.append(
                     f"{name}: {new.dtype}{list(new.shape)} in the checkpoint, {live.dtype}{list(live.shape)} here"
                 )
             elif not live.flags.writeable:
                 different.append(f"{name}: the array cannot be written")
         if different:
-            raise Incompatible(
-                f"The checkpoint does not fit the state: {'; '.join(different)}. "
-                "The live state is untouched; give it the shapes, names and dtypes that were saved.",
-                differences=tuple(different),
-            )
-        for name, item in self.items.items():
-            np.copyto(item.array, arrays[name])
+            raise differing(different)
+
+    def adopt(
+        self,
+        *,
+        arrays: Mapping[str, Array],
+        versions: Mapping[str, int],
+        values: Mapping[str, Any],
+        keep: Collection[str] = (),
+    ) -> None:
+        """Swap a restored cut in: all of it or, when anything does not fit, nothing.
+
+        Raises:
+            Incompatible: every difference at once; the live state is as it was.
+        """
+        self.check(arrays, keep=keep)
+        for name, array in arrays.items():
+            np.copyto(self.items[name].array, array, casting="no")
         self.values.clear()
         self.values.update(values)
         self.versions.adopt(versions)
+
+
+def differing(differences: Sequence[str]) -> Incompatible:
+    """The error that names all of them."""
+    return Incompatible(
+        f"The checkpoint does not fit: {'; '.join(differences)}. The live state is untouched; give the state what was "
+        "saved, or allow a difference by its name.",
+        differences=tuple(differences),
+    )

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from services.checkpoints.errors import CheckpointError
-from tests.services.checkpoints import capture_stories, meeting_stories
+from tests.services.checkpoints import capture_stories, meeting_stories, session_stories
 
 STORIES: dict[str, Callable[..., None]] = {
     **capture_stories.STORIES,
     **meeting_stories.STORIES,
+    **session_stories.STORIES,
 }
 
 

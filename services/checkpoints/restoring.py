@@ -1,0 +1,389 @@
+"""A restore is one agreement: one checkpoint, verified by all, swapped in by all or by nobody.
+
+    offer.<n> -> vote.<n> (all) -> verdict.<n>, and again with an older one while any contributor finds damage
+
+What this module guarantees:
+
+- The coordinator names a checkpoint by sequence and digest; each contributor verifies its part of that one.
+- Damage that one contributor alone sees moves all to the next older checkpoint, and all say so.
+- What does not fit (another shape, setting, layout) is no damage: all get the same error, and nobody falls back.
+- Everything is read into new arrays and verified by all before anybody changes a live one.
+- Items that nobody takes are verified by the coordinator.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from .boxes import check_tiling
+from .contract import Contract
+from .delays import At
+from .dtypes import Array
+from .errors import CheckpointError, CoverageError, Damaged, DigestMismatch, LayoutChanged, Retired
+from .group import COORDINATOR, MEET, Body, Group, error_body, error_of, told_by
+from .layout import Run
+from .reading import Found, Skipped, Want, bytes_of, latest, load, read_items, verify_items
+from .saving import Deadlines, Facts, contributor_id
+from .state import Item, State, differing
+
+FALLS_BACK: Final = (Damaged, Retired)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What the caller asks of a restore.
+
+    Attributes:
+        profile: resume or weights.
+        strict: raise damage instead of moving to an older checkpoint.
+        allow: differences that are wanted, by name: config.schedule, lineage.data.
+        fresh: roles whose items are each contributor's own and which the trainer has made anew for another layout.
+        budget_bytes: the most that the new arrays may take; None: no limit.
+        sequence: this one and no other; None: the newest.
+    """
+
+    profile: str = "resume"
+    strict: bool = False
+    allow: Collection[str] = ()
+    fresh: Collection[str] = ()
+    budget_bytes: int | None = None
+    sequence: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What a restore did.
+
+    Attributes:
+        sequence: the checkpoint.
+        versions: where the run stands now.
+        skipped: newer checkpoints that were passed over, and why.
+        allowed: differences that were allowed by name.
+        effects: the journal's watermark that the checkpoint carries; a restore undoes no effect.
+    """
+
+    sequence: int
+    versions: Mapping[str, int]
+    skipped: tuple[Skipped, ...]
+    allowed: tuple[str, ...] = ()
+    effects: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resumable:
+    """Everything that the next update needs, verified by all contributors; nothing was swapped in."""
+
+    arrays: Mapping[str, Array]
+    versions: Mapping[str, int]
+    values: Mapping[str, Any]
+    kept: Collection[str]
+    report: Report
+
+    def swap_in(self, state: State) -> None:
+        """Give it to the trainer: all of it, or nothing."""
+        state.adopt(arrays=self.arrays, versions=self.versions, values=self.values, keep=self.kept)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weights:
+    """The weights of a checkpoint: enough to use a model, and not to resume its training."""
+
+    arrays: Mapping[str, Array]
+    report: Report
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """What one contributor read of an offered checkpoint."""
+
+    found: Found
+    arrays: Mapping[str, Array]
+    allowed: tuple[str, ...]
+    kept: Collection[str]
+
+
+@dataclass(slots=True, kw_only=True)
+class Restorer:
+    """What one contributor does to restore."""
+
+    run: Run
+    group: Group
+    contract: Contract
+    deadlines: Deadlines
+    facts: Facts
+    at: At
+    _number: int = field(default=0, init=False)
+
+    def resumable(self, state: State, terms: Terms) -> Resumable | None:
+        """Agree on a checkpoint; None when there is none.
+
+        Raises:
+            CheckpointError: all contributors get the same one, and nothing was changed.
+        """
+        agreed = self._agree(state, terms)
+        if agreed is None:
+            return None
+        part, skipped = agreed
+        versions = _versions_of(part.found, contributor_id(self.group.rank))
+        return Resumable(
+            arrays=part.arrays,
+            versions=versions,
+            values=_values_of(part.found, self.group.rank, terms.fresh),
+            kept=part.kept,
+            report=_report(part, versions, skipped),
+        )
+
+    def weights(self, state: State, terms: Terms) -> Weights | None:
+        """Agree on a checkpoint's weights; None when there is none."""
+        agreed = self._agree(state, terms)
+        if agreed is None:
+            return None
+        part, skipped = agreed
+        versions = _versions_of(part.found, contributor_id(self.group.rank))
+        return Weights(arrays=part.arrays, report=_report(part, versions, skipped))
+
+    def _agree(self, state: State, terms: Terms) -> tuple[_Part, tuple[Skipped, ...]] | None:
+        before = None if terms.sequence is None else terms.sequence + 1
+        passed: list[Skipped] = []
+        while True:
+            self._number += 1
+            offer = self._offer(terms, before, passed)
+            if (error := error_of(offer)) is not None:
+                raise error
+            sequence = offer["sequence"]
+            self.at("offered")
+            if sequence is None:
+                return None
+            part, vote = self._verify(state, terms, offer)
+            self.at("verified")
+            verdict = self._decide(terms, part, vote)
+            self.at("agreed")
+            if (error := error_of(verdict)) is not None:
+                raise error
+            skipped = tuple(Skipped(sequence=number, reason=reason) for number, reason in offer["skipped"])
+            if verdict["accepted"]:
+                assert part is not None  # noqa: S101 - accepted by this one too
+                return part, skipped
+            passed[:] = [*skipped, Skipped(sequence=sequence, reason=verdict["reason"])]
+            before = sequence
+
+    def _offer(self, terms: Terms, before: int | None, passed: list[Skipped]) -> Body:
+        """At the coordinator: the newest that is whole as far as its records say; elsewhere: hear it."""
+        offer: Body | None = None
+        if self.group.rank == COORDINATOR:
+            try:
+                found, newer = latest(
+                    self.run, profile=terms.profile, strict=terms.strict or terms.sequence is not None, before=before
+                )
+                skipped = [*passed, *newer]
+                offer = {
+                    "sequence": None if found is None else found.sequence,
+                    "digest": None if found is None else found.manifest.digest,
+                    "skipped": [[each.sequence, each.reason] for each in skipped],
+                }
+                if found is None and skipped:
+                    offer = error_body(_nothing_left(skipped))
+                elif found is not None and terms.sequence not in {None, found.sequence}:
+                    offer = error_body(
+                        Retired(f"Checkpoint {terms.sequence} is none, or was pruned: look for another.")
+                    )
+            except CheckpointError as error:
+                offer = error_body(error)
+        seconds = self.deadlines.entry_seconds + self.deadlines.margin_seconds
+        return self.group.broadcast(MEET, f"offer.{self._number}", offer, seconds=seconds)
+
+    def _verify(self, state: State, terms: Terms, offer: Body) -> tuple[_Part | None, Body]:
+        """Read this contributor's part into new arrays, and say how that went."""
+        try:
+            found = load(self.run, offer["sequence"])
+            if found.manifest.digest != offer["digest"]:
+                raise DigestMismatch(f"checkpoint {found.sequence} is not the one that the coordinator offers")
+            part = self._read(found, state, terms)
+        except CheckpointError as error:
+            return None, error_body(error)
+        except OSError as error:
+            return None, error_body(Damaged(f"checkpoint {offer['sequence']} cannot be read: {error}"))
+        boxes = {name: [list(bounds) for bounds in state.items[name].part] for name in part.arrays}
+        return part, {"boxes": boxes}
+
+    def _read(self, found: Found, state: State, terms: Terms) -> _Part:
+        rank, me = self.group.rank, contributor_id(self.group.rank)
+        roles = _roles(found, terms)
+        items = {name: item for name, item in state.items.items() if item.role in roles}
+        kept = {name for name, item in items.items() if item.role in terms.fresh}
+        taken = {name: item for name, item in items.items() if name not in kept}
+        different = [*_settings(found, self.contract, self.facts), *_shapes(found, taken, rank)]
+        allowed = tuple(one for one in different if one.partition(":")[0] in terms.allow)
+        if refused := [one for one in different if one not in allowed]:
+            raise differing(refused)
+        wants = [Want(name=name, box=item.part, contributor=me) for name, item in taken.items()]
+        if terms.budget_bytes is not None and (needed := bytes_of(found, wants)) > terms.budget_bytes:
+            raise differing([f"size: {needed} bytes are needed, the budget is {terms.budget_bytes}"])
+        arrays = read_items(self.run, found, wants)
+        if terms.profile == "resume":
+            state.check(arrays, keep=state.items.keys() - taken.keys())
+        return _Part(found=found, arrays=arrays, allowed=allowed, kept=state.items.keys() - taken.keys())
+
+    def _decide(self, terms: Terms, part: _Part | None, vote: Body) -> Body:
+        seconds = self.deadlines.persist_seconds
+        name = f"vote.{self._number}"
+        verdict: Body | None = None
+        if self.group.rank == COORDINATOR:
+            try:
+                votes = self.group.gather(MEET, name, vote, seconds=seconds, until_error=False)
+                verdict = self._verdict(terms, part, votes)
+            except CheckpointError as error:
+                verdict = error_body(error)
+        else:
+            self.group.gather(MEET, name, vote, seconds=seconds)
+        self.at("voted")
+        return self.group.broadcast(
+            MEET, f"verdict.{self._number}", verdict, seconds=seconds + self.deadlines.margin_seconds
+        )
+
+    def _verdict(self, terms: Terms, part: _Part | None, votes: Mapping[int, Body]) -> Body:
+        """At the coordinator: accepted by all, or the next older one, or an error for all."""
+        refused = [(rank, error) for rank in sorted(votes) if (error := error_of(votes[rank])) is not None]
+        for rank, error in refused:
+            if terms.strict or terms.sequence is not None or not isinstance(error, FALLS_BACK):
+                raise told_by(rank, error)
+        if not refused:
+            assert part is not None  # noqa: S101 - the coordinator voted too
+            try:
+                self._check_taken(part.found, terms, {rank: vote["boxes"] for rank, vote in votes.items()})
+            except FALLS_BACK as damage:
+                if terms.strict or terms.sequence is not None:
+                    raise
+                refused = [(COORDINATOR, damage)]
+            else:
+                return {"accepted": True}
+        rank, error = refused[0]
+        return {"accepted": False, "reason": f"{type(error).__name__}: contributor {rank}: {error}"}
+
+    def _check_taken(self, found: Found, terms: Terms, taken: Mapping[int, Mapping[str, Any]]) -> None:
+        """Everything that the profile needs has a taker, and what has none is verified here."""
+        world = {contributor_id(rank) for rank in taken}
+        roles, different, left = _roles(found, terms), [], []
+        for name, parts in found.cut.items.items():
+            item = parts[0][1]
+            takers = [rank for rank in sorted(taken) if name in taken[rank]]
+            if item.role not in roles or item.role in terms.fresh:
+                left.append(name)
+            elif item.placement == "per_contributor":
+                owners = {owner for owner, _ in parts}
+                if owners != {contributor_id(rank) for rank in takers}:
+                    raise LayoutChanged(
+                        f"item {name} is each contributor's own, of {', '.join(sorted(owners))}; the contributors now "
+                        f"are {', '.join(sorted(world))}. Nothing was changed: start with as many contributors as the "
+                        f"checkpoint has, or make {item.role} anew and say so (fresh={item.role!r})."
+                    )
+            elif item.placement == "sharded":
+                boxes = [tuple((low, high) for low, high in taken[rank][name]) for rank in takers]
+                try:
+                    check_tiling(item.global_shape, boxes, what=f"item {name}")
+                except CoverageError as error:
+                    different.append(f"{name}: {error}")
+            elif not takers:
+                different.append(f"{name}: not in any contributor's state")
+        if different:
+            raise differing(different)
+        _check_values(found, terms, world)
+        if left:
+            verify_items(self.run, found, left)
+
+
+def _nothing_left(skipped: list[Skipped]) -> Damaged:
+    told = "; ".join(f"{each.sequence}: {each.reason}" for each in skipped)
+    return Damaged(
+        f"No checkpoint is left that could be restored ({told}). Nothing was changed: look at them with "
+        "`counterfoil checkpoint verify`, or begin a run of another name."
+    )
+
+
+def _roles(found: Found, terms: Terms) -> Collection[str]:
+    """The roles that are taken: all for a resume, those of the profile otherwise."""
+    return found.contract.roles.keys() if terms.profile == "resume" else found.contract.profiles[terms.profile]
+
+
+def _settings(found: Found, contract: Contract, facts: Facts) -> list[str]:
+    """What was set otherwise when the checkpoint was made."""
+    told = []
+    if contract.digest != found.manifest.contract_digest:
+        told.append(f"contract: {found.manifest.contract_digest[:16]} in the checkpoint, {contract.digest[:16]} here")
+    for what, then, now in (
+        ("config", found.manifest.config, facts.config),
+        ("lineage", found.manifest.lineage, facts.lineage),
+    ):
+        told += [
+            f"{what}.{name}: {then.get(name)!r} in the checkpoint, {now.get(name)!r} here"
+            for name in sorted(then.keys() | now.keys())
+            if then.get(name) != now.get(name)
+        ]
+    return told
+
+
+def _shapes(found: Found, taken: Mapping[str, Item], rank: int) -> list[str]:
+    """Where the state's items differ from the checkpoint's, before a byte is read."""
+    told = []
+    for name in sorted(taken):
+        item, parts = taken[name], found.cut.items.get(name)
+        if not parts:
+            told.append(f"{name}: not in the checkpoint")
+            continue
+        own = [part for owner, part in parts if owner == contributor_id(rank)]
+        saved = own[0] if parts[0][1].placement == "per_contributor" and own else parts[0][1]
+        if (saved.dtype, saved.global_shape) != (item.array.dtype.name, tuple(item.shape)):
+            told.append(
+                f"{name}: {saved.dtype}{list(saved.global_shape)} in the checkpoint, "
+                f"{item.array.dtype.name}{list(item.shape)} here"
+            )
+        if saved.role != item.role:
+            told.append(f"{name}: {saved.role} in the checkpoint, {item.role} here")
+    return told
+
+
+def _placement(found: Found, name: str) -> tuple[str, str]:
+    role = name.partition("/")[0]
+    return role, found.contract.placement_of(role, name)
+
+
+def _check_values(found: Found, terms: Terms, world: set[str]) -> None:
+    for owner, each in found.contributions.items():
+        for name in each.values:
+            role, placement = _placement(found, name)
+            lost = placement == "per_contributor" and world != set(found.contributions)
+            if lost and role in _roles(found, terms) and role not in terms.fresh:
+                raise LayoutChanged(
+                    f"value {name} is each contributor's own, such as {owner}'s; the contributors now are "
+                    f"{', '.join(sorted(world))}. Nothing was changed: make {role} anew and say so (fresh={role!r})."
+                )
+
+
+def _values_of(found: Found, rank: int, fresh: Collection[str]) -> dict[str, Any]:
+    """The values that a contributor had, or has in another layout."""
+    mine = {
+        name: value
+        for name, value in found.cut.values.items()
+        if _placement(found, name)[1] == "replicated" or rank == COORDINATOR
+    }
+    own = found.contributions.get(contributor_id(rank))
+    for name, value in own.values.items() if own is not None else ():
+        role, placement = _placement(found, name)
+        if placement == "per_contributor" and role not in fresh:
+            mine[name] = value
+    return mine
+
+
+def _versions_of(found: Found, contributor: str) -> dict[str, int]:
+    own = {name: each[contributor] for name, each in found.manifest.per_contributor.items() if contributor in each}
+    return {**found.manifest.versions, **own}
+
+
+def _report(part: _Part, versions: Mapping[str, int], skipped: tuple[Skipped, ...]) -> Report:
+    return Report(
+        sequence=part.found.sequence,
+        versions=versions,
+        skipped=skipped,
+        allowed=part.allowed,
+        effects=part.found.manifest.effects,
+    )
