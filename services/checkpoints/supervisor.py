@@ -136,6 +136,9 @@ class Supervisor:
         hold_after: hold all contributors when each has applied this update and asks for the next sum, then kill them.
         kill_at: kill all contributors when one of them comes to this point of a save.
         progress: told about every update.
+
+    Attributes:
+        ran: what was done so far, also where `run` raised.
     """
 
     def __init__(
@@ -157,7 +160,7 @@ class Supervisor:
         self._kill_at = kill_at
         self._progress = progress
         self._rows: dict[int, dict[int, dict[str, list[str]]]] = {}
-        self._ran = Ran()
+        self.ran = Ran()
 
     def run(self) -> Ran:
         """Run to the end, or until everybody was killed as asked.
@@ -166,7 +169,7 @@ class Supervisor:
             ContributorFailed: one ended, or fell silent, before its work was done.
         """
         with self._started() as contributors, selectors.DefaultSelector() as selector:
-            self._ran.pids = tuple(each.process.pid for each in contributors)
+            self.ran.pids = tuple(each.process.pid for each in contributors)
             for each in contributors:
                 selector.register(each.line, selectors.EVENT_READ, each)
                 selector.register(each.points, selectors.EVENT_READ, each)
@@ -181,14 +184,14 @@ class Supervisor:
                     )
                 for key, _ in ready:
                     if not self._hear(key.data, key.fileobj, selector):
-                        self._ran.killed = tuple(self._kill(contributors))
-                        return self._ran
+                        self.ran.killed = tuple(self._kill(contributors))
+                        return self.ran
                 if self._held(contributors):
-                    self._ran.killed = tuple(self._kill(contributors))
-                    return self._ran
+                    self.ran.killed = tuple(self._kill(contributors))
+                    return self.ran
             for each in contributors:
                 each.process.wait(SILENT_SECONDS)
-        return self._ran
+        return self.ran
 
     def _hear(self, contributor: _Contributor, connection: Any, selector: selectors.BaseSelector) -> bool:
         """Take one message; False when it is the point at which everybody is to be killed."""
@@ -218,12 +221,12 @@ class Supervisor:
             rows = self._rows.setdefault(update, {})
             rows[contributor.number] = what["rows"]
             if len(rows) == self._world:
-                self._ran.fields[update] = whole_digests([rows[number] for number in range(self._world)])
+                self.ran.fields[update] = whole_digests([rows[number] for number in range(self._world)])
                 del self._rows[update]
                 self._progress(f"update {update}")
             return
         contributor.done = contributor.done or "done" in what
-        self._ran.told.append((contributor.number, what))
+        self.ran.told.append((contributor.number, what))
 
     def _held(self, contributors: Sequence[_Contributor]) -> bool:
         """Answer a sum to which everybody has given; True when everybody is to be killed instead."""
@@ -241,10 +244,10 @@ class Supervisor:
 
     def _failure(self, contributor: _Contributor) -> ContributorFailed:
         told = next(
-            (what["error"] for number, what in self._ran.told if number == contributor.number and "error" in what), None
+            (what["error"] for number, what in self.ran.told if number == contributor.number and "error" in what), None
         )
         if told is None:  # another one's error may be the reason
-            told = next(iter(self._ran.said("error")), None)
+            told = next(iter(self.ran.said("error")), None)
         if told is not None:
             return ContributorFailed(f"{told['type']}: {told['message']}", told)
         code = contributor.process.wait(SILENT_SECONDS)

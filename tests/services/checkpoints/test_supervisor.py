@@ -48,12 +48,12 @@ def test_a_contributor_that_dies_ends_the_run_for_all_by_name() -> None:
 
     def strike(text: str) -> None:
         if text == "update 2":
-            os.kill(supervisor._ran.pids[1], signal.SIGKILL)
+            os.kill(supervisor.ran.pids[1], signal.SIGKILL)
 
     supervisor = Supervisor(CONFIG, world=3, until=40, progress=strike)
     with pytest.raises(ContributorFailed, match=r"Contributor 1 \(process \d+\) ended with -9"):
         supervisor.run()
-    assert not [pid for pid in supervisor._ran.pids if alive(pid)]
+    assert not [pid for pid in supervisor.ran.pids if alive(pid)]
 
 
 def test_contributors_die_with_their_supervisor() -> None:
@@ -63,7 +63,7 @@ def test_contributors_die_with_their_supervisor() -> None:
         "from services.checkpoints.supervisor import Supervisor\n"
         "from services.checkpoints.learner import LearnerConfig\n"
         "def strike(text):\n"
-        "    print(*supervisor._ran.pids, flush=True)\n"
+        "    print(*supervisor.ran.pids, flush=True)\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
         "supervisor = Supervisor(LearnerConfig(), world=2, until=40, progress=strike)\n"
         "supervisor.run()\n"
