@@ -4,7 +4,8 @@ What this module guarantees:
 
 - Both runs are processes; the one that is interrupted is killed by SIGKILL, all of it, and started again from its files
   alone, in new processes and perhaps in another number of them.
-- Every field of the whole model is compared after each update, up to the kill and from the restore to the end.
+- Every field of the whole model is compared after each update, up to the kill, as it was restored, and from there to
+  the end.
 """
 
 import secrets
@@ -123,7 +124,7 @@ def interrupt(what: Interruption, progress: Callable[[str], None] = lambda _text
     resumed = after.said("resumed")[0]
     reached = max(before.fields, default=0)
     difference = first_difference(whole.fields, before.fields, after=0, until=reached) or first_difference(
-        whole.fields, after.fields, after=resumed["update"], until=what.updates
+        whole.fields, after.fields, after=max(0, resumed["update"] - 1), until=what.updates
     )
     return Comparison(
         equal_to_uninterrupted=difference is None,
@@ -141,7 +142,11 @@ def interrupt(what: Interruption, progress: Callable[[str], None] = lambda _text
 def _until_killed(what: Interruption, progress: Callable[[str], None]) -> Ran:
     assert what.kill_at is not None  # noqa: S101 - the only caller asks
     progress(f"on {what.ranks} contributors, to be killed {'in the save' if what.during_save else 'after it'}")
-    store = replace(_store(what), resume=False, points=what.during_save)
+    # Nothing is saved between the checkpoint and the kill: the run is taken up from that one.
+    store = _store(what)
+    store = replace(
+        store, resume=False, points=what.during_save, save_at=tuple(at for at in store.save_at if at <= what.kill_at)
+    )
     return Supervisor(
         what.config, world=what.ranks, until=what.updates, store=store,
         hold_after=None if what.during_save else what.kill_at + RUNS_ON,

@@ -81,6 +81,8 @@ def train(task: dict[str, Any], line: Line) -> None:
     ) as session:
         if store["resume"]:
             resume(session, learner.state(), store, line)
+            if learner.updates:  # what was restored is compared too
+                line.tell(update=learner.updates, rows=row_digests(learner))
         save: Save | None = None
         while learner.updates < until:
             if not attempt(learner, line):
