@@ -59,8 +59,8 @@ def check_idle(run: Run, *, take_it_over: bool, writer: str) -> Epoch:
     newest = newest_epoch(run)
     if newest is not None and newest.writer != writer and not take_it_over:
         raise FencedWriter(
-            f"run {run.run_id} is held by {newest.writer} (epoch {newest.epoch}); nothing was changed. If that trainer is "
-            "over, say --take-over: it fences whoever still trains there"
+            f"run {run.run_id} is held by {newest.writer} (epoch {newest.epoch}); nothing was changed. If that "
+            "trainer is over, say --take-over: it fences whoever still trains there"
         )
     return take_over(run, writer)
 
@@ -127,22 +127,28 @@ def prune(
     check_newest(run, epoch)
     commits = [each for each in read_log(run) if isinstance(each, LogRecord) and each.kind == "commit"]
     retired = set(sequences_in(run.retired.names()))
-    kept, damaged, extra = _kept(run, [each for each in commits if each.sequence not in retired], keep, every)
-    marked = [] if len(kept) < keep else [each for each in extra if _mark(run, epoch, each, now)]
+    kept, ruled, damaged, extra = _kept(run, [each for each in commits if each.sequence not in retired], keep, every)
+    # Nothing newer than the oldest that counts goes, whatever its kind; and nothing at all while too few count.
+    oldest = sorted(kept)[-keep] if len(kept) >= keep else 0
+    marked = [each for each in extra if each < oldest and _mark(run, epoch, each, now)]
     if marked:
         run.retired.sync()
         marked = [each for each in marked if not _unmark_pinned(run, each)]
     removed = [each.sequence for each in commits if _remove(run, epoch, each, grace_seconds, now)]
-    abandoned = _abandoned(run, epoch, listed, commits, grace_seconds, now)
+    abandoned = _abandoned(run, epoch, listed, commits, grace_seconds=grace_seconds, now=now)
     return Pruned(
-        kept=tuple(sorted(kept)), marked=tuple(marked), removed=tuple(removed), abandoned=tuple(abandoned),
+        kept=tuple(sorted(kept | ruled)), marked=tuple(marked), removed=tuple(removed), abandoned=tuple(abandoned),
         damaged=tuple(sorted(damaged)),
     )  # fmt: skip
 
 
-def _kept(run: Run, commits: Sequence[LogRecord], keep: int, every: int | None) -> tuple[set[int], set[int], list[int]]:
+def _kept(
+    run: Run, commits: Sequence[LogRecord], keep: int, every: int | None
+) -> tuple[set[int], set[int], set[int], list[int]]:
+    """Verified and counted; kept by a pin or by the rule; damaged; and what is left."""
     pins = set(sequences_in(run.pins.names()))
     kept: set[int] = set()
+    ruled: set[int] = set()
     damaged: set[int] = set()
     extra: list[int] = []
     finite = False
@@ -151,18 +157,19 @@ def _kept(run: Run, commits: Sequence[LogRecord], keep: int, every: int | None) 
         try:
             found = load(run, sequence)
             is_finite = all(item.finite for each in found.contributions.values() for item in each.items)
-            full = found.manifest.kind == "full"
-            if full and (len(kept) < keep or (is_finite and not finite)):
+            if found.manifest.kind == "full" and (len(kept) < keep or (is_finite and not finite)):
                 verify_items(run, found)
                 kept.add(sequence)
                 finite = finite or is_finite
-            elif not _by_rule(sequence, found.manifest.versions.get("updates"), pins, every):
+            elif _by_rule(sequence, found.manifest.versions.get("updates"), pins, every):
+                ruled.add(sequence)
+            else:
                 extra.append(sequence)
         except Retired:
             continue
         except CheckpointError:
             damaged.add(sequence)
-    return kept, damaged, extra
+    return kept, ruled, damaged, extra
 
 
 def _by_rule(sequence: int, updates: int | None, pins: set[int], every: int | None) -> bool:
@@ -196,7 +203,7 @@ def _remove(run: Run, epoch: Epoch, record: LogRecord, grace_seconds: float, now
 
 
 def _abandoned(
-    run: Run, epoch: Epoch, listed: Sequence[str], commits: Sequence[LogRecord], grace_seconds: float, now: float
+    run: Run, epoch: Epoch, listed: Sequence[str], commits: Sequence[LogRecord], *, grace_seconds: float, now: float
 ) -> list[str]:
     """Folders of saves that were never committed and cannot be any more.
 
