@@ -16,15 +16,16 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from .boxes import check_tiling
-from .contract import Contract
+from .contract import Contract, check_same_contract
 from .delays import At
-from .dtypes import Array
+from .dtypes import Array, name_of
 from .errors import CheckpointError, CoverageError, Damaged, DigestMismatch, LayoutChanged, Retired
+from .fit import Target, check_fit
 from .group import COORDINATOR, MEET, Body, Group, error_body, error_of, told_by
 from .layout import Run
-from .reading import Found, Skipped, Want, bytes_of, latest, load, read_items, verify_items
+from .reading import Found, Skipped, Want, latest, load, read_items, verify_items
 from .saving import Deadlines, Facts, contributor_id
-from .state import Item, State, differing
+from .state import State, differing
 
 FALLS_BACK: Final = (Damaged, Retired)
 
@@ -37,7 +38,7 @@ class Terms:
         profile: resume or weights.
         strict: raise damage instead of moving to an older checkpoint.
         allow: differences that are wanted, by name: config.schedule, lineage.data.
-        fresh: roles whose items are each contributor's own and which the trainer has made anew for another layout.
+        layout_policy: fit.FRESH: what is each contributor's own begins anew in another layout; None: that is refused.
         budget_bytes: the most that the new arrays may take; None: no limit.
         sequence: this one and no other; None: the newest.
     """
@@ -45,7 +46,7 @@ class Terms:
     profile: str = "resume"
     strict: bool = False
     allow: Collection[str] = ()
-    fresh: Collection[str] = ()
+    layout_policy: str | None = None
     budget_bytes: int | None = None
     sequence: int | None = None
 
@@ -58,14 +59,12 @@ class Report:
         sequence: the checkpoint.
         versions: where the run stands now.
         skipped: newer checkpoints that were passed over, and why.
-        allowed: differences that were allowed by name.
         effects: the journal's watermark that the checkpoint carries; a restore undoes no effect.
     """
 
     sequence: int
     versions: Mapping[str, int]
     skipped: tuple[Skipped, ...]
-    allowed: tuple[str, ...] = ()
     effects: Mapping[str, Any] | None = None
 
 
@@ -98,7 +97,6 @@ class _Part:
 
     found: Found
     arrays: Mapping[str, Array]
-    allowed: tuple[str, ...]
     kept: Collection[str]
 
 
@@ -114,6 +112,10 @@ class Restorer:
     at: At
     _number: int = field(default=0, init=False)
 
+    @property
+    def _world(self) -> tuple[str, ...]:
+        return tuple(contributor_id(rank) for rank in range(self.group.world))
+
     def resumable(self, state: State, terms: Terms) -> Resumable | None:
         """Agree on a checkpoint; None when there is none.
 
@@ -128,7 +130,7 @@ class Restorer:
         return Resumable(
             arrays=part.arrays,
             versions=versions,
-            values=_values_of(part.found, self.group.rank, terms.fresh),
+            values=_values_of(part.found, self.group.rank, self._world),
             kept=part.kept,
             report=_report(part, versions, skipped),
         )
@@ -207,22 +209,26 @@ class Restorer:
         return part, {"boxes": boxes}
 
     def _read(self, found: Found, state: State, terms: Terms) -> _Part:
-        rank, me = self.group.rank, contributor_id(self.group.rank)
-        roles = _roles(found, terms)
-        items = {name: item for name, item in state.items.items() if item.role in roles}
-        kept = {name for name, item in items.items() if item.role in terms.fresh}
-        taken = {name: item for name, item in items.items() if name not in kept}
-        different = [*_settings(found, self.contract, self.facts), *_shapes(found, taken, rank)]
-        allowed = tuple(one for one in different if one.partition(":")[0] in terms.allow)
-        if refused := [one for one in different if one not in allowed]:
-            raise differing(refused)
-        wants = [Want(name=name, box=item.part, contributor=me) for name, item in taken.items()]
-        if terms.budget_bytes is not None and (needed := bytes_of(found, wants)) > terms.budget_bytes:
-            raise differing([f"size: {needed} bytes are needed, the budget is {terms.budget_bytes}"])
+        me = contributor_id(self.group.rank)
+        if "contract" not in terms.allow:
+            check_same_contract(self.contract, found.manifest.contract_digest)
+        roles = found.contract.profiles[terms.profile]
+        targets = [
+            Target(name=name, dtype=name_of(item.array), global_shape=tuple(item.shape), box=item.part)
+            for name, item in sorted(state.items.items())
+            if item.role in roles
+        ]
+        taken = check_fit(
+            found, targets, contributor=me, world=self._world, profile=terms.profile, config=self.facts.config,
+            lineage=self.facts.lineage, overrides=terms.allow, layout_policy=terms.layout_policy,
+            budget_bytes=terms.budget_bytes,
+        )  # fmt: skip
+        wants = [Want(name=name, box=state.items[name].part, contributor=me) for name in taken]
+        kept = state.items.keys() - set(taken)
         arrays = read_items(self.run, found, wants)
         if terms.profile == "resume":
-            state.check(arrays, keep=state.items.keys() - taken.keys())
-        return _Part(found=found, arrays=arrays, allowed=allowed, kept=state.items.keys() - taken.keys())
+            state.check(arrays, keep=kept)
+        return _Part(found=found, arrays=arrays, kept=kept)
 
     def _decide(self, terms: Terms, part: _Part | None, vote: Body) -> Body:
         seconds = self.deadlines.persist_seconds
@@ -262,32 +268,22 @@ class Restorer:
 
     def _check_taken(self, found: Found, terms: Terms, taken: Mapping[int, Mapping[str, Any]]) -> None:
         """Everything that the profile needs has a taker, and what has none is verified here."""
-        world = {contributor_id(rank) for rank in taken}
-        roles, different, left = _roles(found, terms), [], []
+        roles, different, left = found.contract.profiles[terms.profile], [], []
         for name, parts in found.cut.items.items():
             item = parts[0][1]
             takers = [rank for rank in sorted(taken) if name in taken[rank]]
-            if item.role not in roles or item.role in terms.fresh:
-                left.append(name)
-            elif item.placement == "per_contributor":
-                owners = {owner for owner, _ in parts}
-                if owners != {contributor_id(rank) for rank in takers}:
-                    raise LayoutChanged(
-                        f"item {name} is each contributor's own, of {', '.join(sorted(owners))}; the contributors now "
-                        f"are {', '.join(sorted(world))}. Nothing was changed: start with as many contributors as the "
-                        f"checkpoint has, or make {item.role} anew and say so (fresh={item.role!r})."
-                    )
+            if item.role not in roles or not takers:
+                left.append(name)  # what has no place is refused by whoever fits it; what begins anew has none
             elif item.placement == "sharded":
                 boxes = [tuple((low, high) for low, high in taken[rank][name]) for rank in takers]
                 try:
                     check_tiling(item.global_shape, boxes, what=f"item {name}")
                 except CoverageError as error:
                     different.append(f"{name}: {error}")
-            elif not takers:
-                different.append(f"{name}: not in any contributor's state")
         if different:
             raise differing(different)
-        _check_values(found, terms, world)
+        if terms.layout_policy is None and self._world != found.manifest.contributors:
+            _check_values(found)
         if left:
             verify_items(self.run, found, left)
 
@@ -300,77 +296,36 @@ def _nothing_left(skipped: list[Skipped]) -> Damaged:
     )
 
 
-def _roles(found: Found, terms: Terms) -> Collection[str]:
-    """The roles that are taken: all for a resume, those of the profile otherwise."""
-    return found.contract.roles.keys() if terms.profile == "resume" else found.contract.profiles[terms.profile]
+def _placement(found: Found, name: str) -> str:
+    return found.contract.placement_of(name.partition("/")[0], name)
 
 
-def _settings(found: Found, contract: Contract, facts: Facts) -> list[str]:
-    """What was set otherwise when the checkpoint was made."""
-    told = []
-    if contract.digest != found.manifest.contract_digest:
-        told.append(f"contract: {found.manifest.contract_digest[:16]} in the checkpoint, {contract.digest[:16]} here")
-    for what, then, now in (
-        ("config", found.manifest.config, facts.config),
-        ("lineage", found.manifest.lineage, facts.lineage),
-    ):
-        told += [
-            f"{what}.{name}: {then.get(name)!r} in the checkpoint, {now.get(name)!r} here"
-            for name in sorted(then.keys() | now.keys())
-            if then.get(name) != now.get(name)
-        ]
-    return told
+def _check_values(found: Found) -> None:
+    """In another layout, no value may be a contributor's own."""
+    own = sorted({
+        name
+        for each in found.contributions.values()
+        for name in each.values
+        if _placement(found, name) == "per_contributor"
+    })  # fmt: skip
+    if own:
+        raise LayoutChanged(
+            f"{', '.join(own)} are each contributor's own, of {', '.join(found.manifest.contributors)}. Nothing was "
+            "changed: name a policy for them, or start as many contributors as the checkpoint has.",
+            differences=tuple(own),
+        )
 
 
-def _shapes(found: Found, taken: Mapping[str, Item], rank: int) -> list[str]:
-    """Where the state's items differ from the checkpoint's, before a byte is read."""
-    told = []
-    for name in sorted(taken):
-        item, parts = taken[name], found.cut.items.get(name)
-        if not parts:
-            told.append(f"{name}: not in the checkpoint")
-            continue
-        own = [part for owner, part in parts if owner == contributor_id(rank)]
-        saved = own[0] if parts[0][1].placement == "per_contributor" and own else parts[0][1]
-        if (saved.dtype, saved.global_shape) != (item.array.dtype.name, tuple(item.shape)):
-            told.append(
-                f"{name}: {saved.dtype}{list(saved.global_shape)} in the checkpoint, "
-                f"{item.array.dtype.name}{list(item.shape)} here"
-            )
-        if saved.role != item.role:
-            told.append(f"{name}: {saved.role} in the checkpoint, {item.role} here")
-    return told
-
-
-def _placement(found: Found, name: str) -> tuple[str, str]:
-    role = name.partition("/")[0]
-    return role, found.contract.placement_of(role, name)
-
-
-def _check_values(found: Found, terms: Terms, world: set[str]) -> None:
-    for owner, each in found.contributions.items():
-        for name in each.values:
-            role, placement = _placement(found, name)
-            lost = placement == "per_contributor" and world != set(found.contributions)
-            if lost and role in _roles(found, terms) and role not in terms.fresh:
-                raise LayoutChanged(
-                    f"value {name} is each contributor's own, such as {owner}'s; the contributors now are "
-                    f"{', '.join(sorted(world))}. Nothing was changed: make {role} anew and say so (fresh={role!r})."
-                )
-
-
-def _values_of(found: Found, rank: int, fresh: Collection[str]) -> dict[str, Any]:
+def _values_of(found: Found, rank: int, world: tuple[str, ...]) -> dict[str, Any]:
     """The values that a contributor had, or has in another layout."""
     mine = {
         name: value
         for name, value in found.cut.values.items()
-        if _placement(found, name)[1] == "replicated" or rank == COORDINATOR
+        if _placement(found, name) == "replicated" or rank == COORDINATOR
     }
-    own = found.contributions.get(contributor_id(rank))
-    for name, value in own.values.items() if own is not None else ():
-        role, placement = _placement(found, name)
-        if placement == "per_contributor" and role not in fresh:
-            mine[name] = value
+    if world == found.manifest.contributors:
+        own = found.contributions[contributor_id(rank)].values
+        mine |= {name: value for name, value in own.items() if _placement(found, name) == "per_contributor"}
     return mine
 
 
@@ -384,6 +339,5 @@ def _report(part: _Part, versions: Mapping[str, int], skipped: tuple[Skipped, ..
         sequence=part.found.sequence,
         versions=versions,
         skipped=skipped,
-        allowed=part.allowed,
         effects=part.found.manifest.effects,
     )

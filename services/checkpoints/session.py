@@ -48,6 +48,7 @@ from .log import Epoch, open_epoch
 from .meeting import Meeting
 from .reading import Found, Skipped, latest
 from .restoring import Report, Restorer, Resumable, Terms, Weights
+from .retention import FEWEST, GRACE_SECONDS, Pruned, pin, prune
 from .saving import Deadlines, Facts, Save, Saved, Saver
 from .state import State
 
@@ -191,15 +192,23 @@ class Session:
             self._group.close()
             self._run.close()
 
-    def resume(self, state: State, *, strict: bool = False, allow: Collection[str] = (), fresh: Collection[str] = (),
-               budget_bytes: int | None = None) -> bool:  # fmt: skip
+    def resume(
+        self,
+        state: State,
+        *,
+        strict: bool = False,
+        allow: Collection[str] = (),
+        layout_policy: str | None = None,
+        budget_bytes: int | None = None,
+    ) -> bool:
         """Put the newest whole checkpoint into the state; a collective.
 
         Args:
             state: the live state; arrays of the shapes and dtypes that were saved, values and counters to be replaced.
             strict: raise damage instead of going back to an older checkpoint.
             allow: differences that are wanted, by name, such as `config.schedule`.
-            fresh: roles whose items are each contributor's own and were made anew for another number of contributors.
+            layout_policy: "fresh": what is each contributor's own begins anew, as the state has it, when the number of
+                contributors changed; None: that is refused.
             budget_bytes: the most that the new arrays may take beside the live ones.
 
         Returns:
@@ -210,16 +219,24 @@ class Session:
             LayoutChanged: what is each contributor's own has no place among as many contributors.
             Damaged: no checkpoint is left that could be restored.
         """
-        terms = Terms(strict=strict, allow=allow, fresh=fresh, budget_bytes=budget_bytes)
+        terms = Terms(strict=strict, allow=allow, layout_policy=layout_policy, budget_bytes=budget_bytes)
         resumable = self._ask(lambda: self._restorer.resumable(state, terms))
         if resumable is None:
             return False
         self.take(resumable, state)
         return True
 
-    def restore(self, state: State, *, profile: Literal["resume", "weights"] = "resume", sequence: int | None = None,
-                strict: bool = False, allow: Collection[str] = (), fresh: Collection[str] = (),
-                budget_bytes: int | None = None) -> Resumable | Weights | None:  # fmt: skip
+    def restore(
+        self,
+        state: State,
+        *,
+        profile: Literal["resume", "weights"] = "resume",
+        sequence: int | None = None,
+        strict: bool = False,
+        allow: Collection[str] = (),
+        layout_policy: str | None = None,
+        budget_bytes: int | None = None,
+    ) -> Resumable | Weights | None:
         """Read and verify a checkpoint without changing anything; a collective.
 
         Args:
@@ -228,14 +245,19 @@ class Session:
             sequence: this checkpoint; None: the newest that serves the profile.
             strict: raise damage instead of going back to an older checkpoint.
             allow: differences that are wanted, by name.
-            fresh: roles that were made anew.
+            layout_policy: as for `resume`.
             budget_bytes: the most that the new arrays may take.
 
         Returns:
             What was read, in new arrays; None when there is no checkpoint.
         """
         terms = Terms(
-            profile=profile, strict=strict, allow=allow, fresh=fresh, budget_bytes=budget_bytes, sequence=sequence
+            profile=profile,
+            strict=strict,
+            allow=allow,
+            layout_policy=layout_policy,
+            budget_bytes=budget_bytes,
+            sequence=sequence,
         )
         if profile == "weights":
             return self._ask(lambda: self._restorer.weights(state, terms))
@@ -253,13 +275,23 @@ class Session:
         self.report = resumable.report
         self._saver.parent = resumable.report.sequence
 
-    def save(self, state: State, *, kind: Literal["full", "weights_only"] = "full",
-             watermark: Mapping[str, Any] | None = None) -> Saved:  # fmt: skip
+    def save(
+        self,
+        state: State,
+        *,
+        kind: Literal["full", "weights_only"] = "full",
+        watermark: Mapping[str, Any] | None = None,
+    ) -> Saved:
         """Save, and return when it is committed; a collective."""
         return self.save_async(state, kind=kind, watermark=watermark).wait()
 
-    def save_async(self, state: State, *, kind: Literal["full", "weights_only"] = "full",
-                   watermark: Mapping[str, Any] | None = None) -> Save:  # fmt: skip
+    def save_async(
+        self,
+        state: State,
+        *,
+        kind: Literal["full", "weights_only"] = "full",
+        watermark: Mapping[str, Any] | None = None,
+    ) -> Save:
         """Save, and return when all contributors have captured; a collective.
 
         Args:
@@ -342,10 +374,37 @@ class Session:
             raise error
         return bool(heard["stop"])
 
-    def latest(self, *, profile: Literal["resume", "weights"] = "resume", strict: bool = False
-               ) -> tuple[Found | None, tuple[Skipped, ...]]:  # fmt: skip
+    def latest(
+        self, *, profile: Literal["resume", "weights"] = "resume", strict: bool = False
+    ) -> tuple[Found | None, tuple[Skipped, ...]]:
         """The newest checkpoint that serves a profile, and which newer ones were passed over; read from the log now."""
         return latest(self._run, profile=profile, strict=strict)
+
+    def prune(
+        self, *, keep: int = FEWEST, every: int | None = None, grace_seconds: float = GRACE_SECONDS
+    ) -> Pruned | None:
+        """Mark what is not kept, and remove what was marked a grace ago; at the coordinator, None elsewhere.
+
+        Args:
+            keep: how many of the newest are kept, at least 2, each verified by reading it back.
+            every: also keep each whose number of updates is a multiple of this.
+            grace_seconds: between mark and removal.
+
+        Raises:
+            FencedWriter: another coordinator has the run; nothing was removed.
+        """
+        self._check_over()
+        if self._group.rank != COORDINATOR:
+            return None
+        return prune(self._run, self._epoch, keep=keep, every=every, grace_seconds=grace_seconds)
+
+    def pin(self, sequence: int) -> None:
+        """Keep a checkpoint from retention; any contributor may.
+
+        Raises:
+            Retired: it is marked already.
+        """
+        pin(self._run, sequence)
 
     def _ask(self, collective: Callable[[], T]) -> T:
         self._check_over()

@@ -36,6 +36,7 @@ def failing(say: Say, *, root: str, launch: str, rank: int, world: int, **_: Any
     if rank == 0:
         (told,) = [each for each in heard.values() if "error" in each]
     error = error_of(group.broadcast(MEET, "told", told, seconds=300))
+    say(heard=sorted(heard))
     assert isinstance(error, CheckpointError)
     raise error
 

@@ -1,5 +1,6 @@
 """Contributors of a small training run, each saving and resuming through a session of its own."""
 
+import dataclasses
 import os
 import signal
 import threading
@@ -9,11 +10,14 @@ from typing import Any
 
 import numpy as np
 
+from services.checkpoints import fs
+from services.checkpoints.capture import Captured
 from services.checkpoints.contract import Contract
-from services.checkpoints.delays import At, Hold, Late, fingerprint
-from services.checkpoints.dtypes import Array
+from services.checkpoints.contribution import StagedItem
+from services.checkpoints.delays import SAVE, At, Hold, Late, fingerprint, mixed, wait_for
 from services.checkpoints.errors import CheckpointError
-from services.checkpoints.saving import Deadlines
+from services.checkpoints.restoring import Resumable, Weights
+from services.checkpoints.saving import Deadlines, Save
 from services.checkpoints.session import Session
 from services.checkpoints.state import Item, State, Versioned
 
@@ -36,7 +40,7 @@ CONTRACT: dict[str, Any] = {
         "history": {"placement": "global"},
     },
     "relations": ["attempts == updates", "cursor == updates * batch"],
-    "profiles": {"resume": ["param", "moment_m", "buffer", "rng"], "weights": ["param"]},
+    "profiles": {"resume": ["param", "moment_m", "buffer", "rng", "cursor", "history"], "weights": ["param"]},
 }
 
 
@@ -90,6 +94,14 @@ class Trainer:
         while self.updates < updates:
             self.update()
 
+    def fingerprint(self) -> dict[str, str]:
+        """The digests of the live arrays."""
+        return fingerprint({name: item.array for name, item in self.items.items()})
+
+    def bytes(self) -> tuple[dict[str, str], dict[str, int], str]:
+        """Everything that a restore may change."""
+        return self.fingerprint(), dict(self.versions.timeline()), repr(self.values)
+
     def told(self) -> dict[str, Any]:
         """Everything of it, for the test."""
         return {
@@ -130,49 +142,224 @@ def opened(
     )  # fmt: skip
 
 
-def train(say: Say, *, until: int, every: int, go_on: int = 0, mode: str = "sync", **given: Any) -> None:
-    """Resume if there is something, train, save every few updates, and train on after the last save began."""
-    trainer = Trainer(given["rank"], given["world"])
-    with opened(**given) as session:
-        if session.resume(trainer.state):
-            assert session.report is not None
-            say(
-                resumed=trainer.told(), sequence=session.report.sequence,
-                skipped=[[each.sequence, each.reason] for each in session.report.skipped],
-            )  # fmt: skip
-        save = None
-        while trainer.updates < until:
-            trainer.update()
-            if trainer.updates % every == 0:
-                save = session.save_async(trainer.state)
-                if mode == "sync":
-                    save.wait()
-        for _ in range(go_on):
-            trainer.update()
-        if save is not None:
-            saved = save.wait()
-            say(saved=saved.sequence, versions=dict(saved.versions), live=trainer.updates)
+class Script:
+    """Steps that a contributor goes through; what each gave, or its named error, is said."""
+
+    def __init__(self, say: Say, session: Session, trainer: Trainer, folder: Path) -> None:
+        self._say = say
+        self._session = session
+        self._trainer = trainer
+        self._folder = folder
+        self._save: Save | None = None
+
+    def play(self, steps: Sequence[Sequence[Any]]) -> None:
+        """All of them; an error is said and the next step is played."""
+        for name, *given in steps:
+            try:
+                told = getattr(self, f"do_{name.replace('-', '_')}")(*given)
+            except (CheckpointError, TypeError) as error:
+                told = {"error": type(error).__name__, "message": str(error)}
+            if told is not None:
+                self._say(step=name, **told)
+
+    def do_update(self, count: int = 1) -> None:
+        """Updates."""
+        for _ in range(count):
+            self._trainer.update()
+
+    def do_save(self, kind: str = "full") -> dict[str, Any]:
+        """Save and wait."""
+        assert kind in {"full", "weights_only"}
+        saved = self._session.save(self._trainer.state, kind="full" if kind == "full" else "weights_only")
+        return {"saved": saved.sequence, "updates": saved.versions["updates"], "save_id": saved.save_id}
+
+    def do_async(self) -> dict[str, Any]:
+        """Begin a save."""
+        self._save = self._session.save_async(self._trainer.state)
+        return {"released": True, "save_id": self._save.save_id}
+
+    def do_wait(self) -> dict[str, Any]:
+        """Wait for it."""
+        assert self._save is not None
+        saved = self._save.wait()
+        return {"saved": saved.sequence, "updates": saved.versions["updates"]}
+
+    def do_settle(self) -> None:
+        """Wait until it is over, without looking how."""
+        assert self._save is not None
+        self._save.settle()
+
+    def do_resume(self, asked: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Resume, and tell the state."""
+        before = self._trainer.bytes()
+        try:
+            there = self._session.resume(self._trainer.state, **(asked or {}))
+        except CheckpointError as error:
+            return {"error": type(error).__name__, "message": str(error), "untouched": before == self._trainer.bytes()}
+        report = self._session.report
+        if not there or report is None:
+            return {"there": False, "untouched": before == self._trainer.bytes()}
+        skipped = [[each.sequence, each.reason] for each in report.skipped]
+        return {"there": True, "sequence": report.sequence, "state": self._trainer.told(), "skipped": skipped}
+
+    def do_weights(self) -> dict[str, Any]:
+        """The weights alone; then try to train on from them."""
+        weights = self._session.restore(self._trainer.state, profile="weights")
+        assert isinstance(weights, Weights)
+        self._say(names=sorted(weights.arrays), sequence=weights.report.sequence)
+        # What a type checker refuses, the running program refuses as well.
+        self._session.take(weights, self._trainer.state)  # type: ignore[arg-type]
+        return {"taken": True}
+
+    def do_read_back(self) -> dict[str, Any]:
+        """What the newest checkpoint holds, beside the live state."""
+        found = self._session.restore(self._trainer.state)
+        assert isinstance(found, Resumable)
+        arrays = {name: sorted(set(array.ravel().tolist())) for name, array in found.arrays.items() if name != "rng"}
+        return {"arrays": arrays, "live": self._trainer.updates, "versions": dict(found.versions)}
+
+    def do_latest(self) -> dict[str, Any]:
+        """What the log says now."""
+        found, skipped = self._session.latest()
+        return {"latest": found.sequence if found else None, "skipped": [each.sequence for each in skipped]}
+
+    def do_stop(self) -> dict[str, Any]:
+        """One look."""
+        return {"stop": self._session.agree_stop(self._trainer.updates)}
+
+    def do_signal(self) -> None:
+        """The signal comes now, to this process."""
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    def do_fail(self, call: str, number: int) -> None:
+        """File-system calls whose description begins and ends so fail from now on."""
+        begin, _, end = call.partition("*")
+
+        def hook(count: int, moment: str, told: str) -> None:
+            del count
+            verb, _, path = told.partition(" ")
+            if moment == "before" and verb == begin and path.partition(" ")[0].endswith(end):
+                raise OSError(number, os.strerror(number))
+
+        fs.on_mutation = hook
+
+    def do_mend(self) -> None:
+        """They work again."""
+        fs.on_mutation = None
+
+    def do_tear(self) -> None:
+        """A mutation begins, and does not end."""
+        self._trainer.versions.begin("model")
+        self._trainer.w[:1] += 1
+
+    def do_whole(self) -> None:
+        """It ends, undone."""
+        self._trainer.w[:1] -= 1
+        self._trainer.versions.end("model")
+
+    def do_nan(self, value: float | None = None) -> None:
+        """A weight is not a number, or a number again."""
+        self._trainer.w[0, 0] = float("nan") if value is None else value
+
+    def do_advance(self, by: Mapping[str, int]) -> None:
+        """Counters move alone."""
+        with self._trainer.versions.mutation():
+            self._trainer.versions.advance(**by)
+
+    def do_await(self, name: str) -> None:
+        """Wait for the test."""
+        assert wait_for(self._folder / name, longest_seconds=60)
+
+    def do_tell(self) -> dict[str, Any]:
+        """The live state."""
+        return {"state": self._trainer.told()}
+
+    def do_value(self, name: str, value: Any) -> None:
+        """A value is set."""
+        self._trainer.values[name] = value
 
 
-def resume(say: Say, **given: Any) -> None:
-    """Resume, and tell everything."""
+def script(say: Say, *, steps: Sequence[Sequence[Any]], **given: Any) -> None:
+    """Open a session and play the steps in it; an error of opening or closing is said, too."""
     trainer = Trainer(given["rank"], given["world"])
-    asked = {key: given[key] for key in ("strict", "allow", "fresh", "budget_bytes") if key in given}
-    before = fingerprint({name: item.array for name, item in trainer.items.items()})
     try:
         with opened(**given) as session:
-            there = session.resume(trainer.state, **asked)
-            report = session.report
-            say(
-                there=there, state=trainer.told(), sequence=report.sequence if report else None,
-                skipped=[[each.sequence, each.reason] for each in report.skipped] if report else [],
-                allowed=list(report.allowed) if report else [],
-            )  # fmt: skip
+            say(epoch=session.epoch)
+            Script(say, session, trainer, Path(given["folder"])).play(steps)
     except CheckpointError as error:
-        untouched = before == fingerprint({name: item.array for name, item in trainer.items.items()})
-        say(error=type(error).__name__, message=str(error), untouched=untouched)
+        say(step="session", error=type(error).__name__, message=str(error))
 
 
-STORIES: dict[str, Callable[..., None]] = {"train": train, "resume": resume}
+def until_stopped(say: Say, *, signalled: Sequence[int] = (), **given: Any) -> None:
+    """Train until all agree to stop, with a signal to one contributor between its look and its next update."""
+    trainer = Trainer(given["rank"], given["world"])
+    with opened(**given) as session:
+        while True:
+            trainer.update()
+            stop = session.agree_stop(trainer.updates)
+            if trainer.updates in signalled:
+                os.kill(os.getpid(), signal.SIGTERM)
+            save = session.save_async(trainer.state) if stop or trainer.updates % 4 == 0 else None
+            if stop and save is not None:
+                say(stopped=trainer.updates, saved=save.wait().versions["updates"])
+                return
 
-__all__ = ["STORIES", "Array", "Trainer", "opened", "os", "signal", "threading", "whole"]
+
+def live_writer(say: Say, **given: Any) -> None:
+    """A writer that reads the live arrays late: its digests and file names are valid, its bytes of two moments."""
+    trainer = Trainer(given["rank"], given["world"])
+    moments = {}
+
+    def staged_late(captured: Captured) -> tuple[StagedItem, ...]:
+        items = []
+        for copy in captured.copies:
+            trainer.update()
+            moments[trainer.updates] = trainer.fingerprint()
+            buffer = memoryview(trainer.items[copy.name].array.tobytes())
+            items.append(dataclasses.replace(copy, buffer=buffer).staged())
+        return tuple(items)
+
+    if given.pop("late"):
+        setattr(Captured, "staged", staged_late)  # noqa: B010 - the fault that is to be found
+    with opened(**given) as session:
+        trainer.update()
+        moments[trainer.updates] = trainer.fingerprint()
+        saved = session.save(trainer.state)
+        found = session.restore(trainer.state, sequence=saved.sequence, allow=("contract",))
+        assert isinstance(found, Resumable)
+        say(mixed=mixed(fingerprint(found.arrays), moments))
+
+
+def delays(say: Say, **given: Any) -> None:
+    """Every point of a save, this contributor late at it or not, and updates as soon as the trainer may."""
+    trainer = Trainer(given["rank"], given["world"])
+    turn: dict[str, Any] = {"point": None, "rank": None}
+    pause = threading.Event()
+
+    def late(point: str) -> None:
+        if (point, given["rank"]) == (turn["point"], turn["rank"]):
+            pause.wait(0.03)
+
+    with opened(at=late, **given) as session:
+        for point in SAVE:
+            for rank in range(given["world"]):
+                turn.update(point=point, rank=rank)
+                trainer.update()
+                at = trainer.updates
+                save = session.save_async(trainer.state)
+                trainer.update()
+                saved = save.wait()
+                found = session.restore(trainer.state, sequence=saved.sequence)
+                assert isinstance(found, Resumable)
+                read = {name: sorted(set(array.ravel().tolist())) for name, array in found.arrays.items()}
+                mine = [1000 * given["rank"] + at]
+                whole_one = read == {"w": [at], "m": [10 * at], "b": [100 * at], "rng": mine}
+                say(point=point, late=rank, whole=whole_one, versions=found.versions["updates"] == at)
+
+
+STORIES: dict[str, Callable[..., None]] = {
+    "script": script,
+    "until-stopped": until_stopped,
+    "live-writer": live_writer,
+    "delays": delays,
+}

@@ -1,4 +1,4 @@
-"""What contributors do in tests, each in a process of its own: `python -m tests.services.checkpoints.stories NAME JSON`."""
+"""What contributors do in tests, each in a process of its own: `python -m <this module> NAME JSON`."""
 
 import json
 import sys
