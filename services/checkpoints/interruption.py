@@ -40,6 +40,7 @@ class Interruption:
         weights_only: save weights alone.
         effects: the watermark that checkpoints keep.
         watermark: asked for the journal's watermark of the moment of the restore, by the seal that was kept.
+        applied: told about each update of the interrupted run, before the kill and after it.
     """
 
     root: Path
@@ -54,6 +55,7 @@ class Interruption:
     weights_only: bool = False
     effects: Mapping[str, Any] | None = None
     watermark: Callable[[], Mapping[str, Any]] | None = None
+    applied: Callable[[int], None] = lambda _update: None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +111,7 @@ def interrupt(what: Interruption, progress: Callable[[str], None] = lambda _text
     progress(f"taken up on {what.resume_ranks} contributors" if killed else f"on {what.resume_ranks} contributors")
     last = Supervisor(
         what.config, world=what.resume_ranks, until=what.updates,
-        store=_store(what, watermark=None if what.watermark is None else what.watermark()),
+        store=_store(what, watermark=None if what.watermark is None else what.watermark()), applied=what.applied,
     )  # fmt: skip
     try:
         after = last.run()
@@ -150,7 +152,7 @@ def _until_killed(what: Interruption, progress: Callable[[str], None]) -> Ran:
     return Supervisor(
         what.config, world=what.ranks, until=what.updates, store=store,
         hold_after=None if what.during_save else what.kill_at + RUNS_ON,
-        kill_at=f"{KILLED_DURING}@{what.kill_at}" if what.during_save else None,
+        kill_at=f"{KILLED_DURING}@{what.kill_at}" if what.during_save else None, applied=what.applied,
     ).run()  # fmt: skip
 
 
