@@ -137,8 +137,8 @@ def prune(
     removed = [each.sequence for each in commits if _remove(run, epoch, each, grace_seconds, now)]
     abandoned = _abandoned(run, epoch, listed, commits, grace_seconds=grace_seconds, now=now)
     return Pruned(
-        kept=tuple(sorted(kept | ruled)), marked=tuple(marked), removed=tuple(removed), abandoned=tuple(abandoned),
-        damaged=tuple(sorted(damaged)),
+        kept=tuple(sorted(kept | ruled)), marked=tuple(sorted(marked)),
+        removed=tuple(removed), abandoned=tuple(abandoned), damaged=tuple(sorted(damaged)),
     )  # fmt: skip
 
 
