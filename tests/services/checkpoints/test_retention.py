@@ -175,6 +175,18 @@ def test_a_live_save_of_ones_own_epoch_is_not_abandoned(trained: Writer, tmp_pat
         assert b.ask("prune", now=FAR)["abandoned"] == []
 
 
+def test_a_declaration_of_a_slot_that_is_not_there_yet_is_left_alone(trained: Writer, tmp_path: Path) -> None:
+    """D15: its epoch says that it is over, its slot says that it is not: that is for a person."""
+    trained.contribute(save_id(7), one(7), versions(7))
+    path = tmp_path / f"runs/r1/data/1-{save_id(7)}/declare"
+    path.write_bytes(path.read_bytes().replace(b'"sequence":6', b'"sequence":60'))
+    with writer(tmp_path) as b:
+        b.ask("open", writer="b", launch=LATER)
+        assert b.ask("prune", now=FAR)["abandoned"] == []
+        path.unlink()
+        assert b.ask("prune", now=FAR)["abandoned"] == [f"1-{save_id(7)}"]
+
+
 def test_what_would_fence_a_trainer_is_said_first(trained: Writer, tmp_path: Path) -> None:
     """D16: refused without --take-over; pin works."""
     with writer(tmp_path) as command:
