@@ -172,9 +172,9 @@ class Writer:
         """Unpin."""
         unpin(self.run, sequence)
 
-    def do_verify(self) -> Any:
+    def do_verify(self, **rest: Any) -> Any:
         """All damages."""
-        return [[each.sequence, each.reason, each.usable] for each in verify(self.run)]
+        return [[each.sequence, each.reason, each.usable] for each in verify(self.run, **rest)]
 
     def do_race(self, writer: str, launch: str, rounds: int, first: int) -> Any:
         """Open and commit so often; what became of each."""
