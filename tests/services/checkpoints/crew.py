@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from services.checkpoints.delays import wait_for
+from services.checkpoints.group import until
 from services.checkpoints.meeting import new_launch
 
 TREE = Path(__file__).parents[3]
@@ -102,6 +103,11 @@ class Crew:
     def held(self, point: str, rank: int) -> None:
         """Wait until a contributor is held at a point; a point that is not reached fails the test."""
         assert wait_for(self.folder / f"{point}.{rank}.held", longest_seconds=PATIENCE_SECONDS), f"{point} not reached"
+
+    def there(self, pattern: str) -> None:
+        """Wait until a file of the store is there."""
+        found = until(lambda: list(self.root.glob(pattern)), seconds=PATIENCE_SECONDS)
+        assert found, f"{pattern} did not come"
 
     def let_go(self, point: str, rank: int) -> None:
         """Let a held contributor go on."""

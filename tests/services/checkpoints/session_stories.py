@@ -274,9 +274,24 @@ class Script:
         """The live state."""
         return {"state": self._trainer.told()}
 
-    def do_value(self, name: str, value: Any) -> None:
-        """A value is set."""
-        self._trainer.values[name] = value
+    def do_even(self) -> None:
+        """What was each contributor's own is the same everywhere."""
+        self._trainer.rng[:] = 7
+        self._trainer.values["cursor/own"] = 7
+
+    def do_fetched(self, count: int) -> None:
+        """Samples were read ahead."""
+        with self._trainer.versions.mutation():
+            self._trainer.versions.set(fetched=count)
+
+    def do_draw(self, count: int) -> dict[str, Any]:
+        """Numbers of this contributor's own generator, whose state is a value (two integers of 128 bits)."""
+        generator = np.random.Generator(np.random.PCG64(self._trainer.rank))
+        if "config/generator" in self._trainer.values:
+            generator.bit_generator.state = self._trainer.values["config/generator"]
+        numbers = generator.integers(0, 1 << 30, count).tolist()
+        self._trainer.values["config/generator"] = dict(generator.bit_generator.state)
+        return {"numbers": numbers}
 
 
 def script(say: Say, *, steps: Sequence[Sequence[Any]], **given: Any) -> None:
