@@ -173,6 +173,11 @@ class Script:
         saved = self._session.save(self._trainer.state, kind="full" if kind == "full" else "weights_only")
         return {"saved": saved.sequence, "updates": saved.versions["updates"], "save_id": saved.save_id}
 
+    def do_save_beside(self, watermark: Mapping[str, Any]) -> dict[str, Any]:
+        """Save, with a journal's watermark; only the coordinator's counts."""
+        given = watermark if self._trainer.rank == 0 else None
+        return {"saved": self._session.save(self._trainer.state, watermark=given).sequence}
+
     def do_async(self) -> dict[str, Any]:
         """Begin a save."""
         self._save = self._session.save_async(self._trainer.state)
@@ -200,6 +205,8 @@ class Script:
         if not there or report is None:
             return {"there": False, "untouched": before == self._trainer.bytes()}
         skipped = [[each.sequence, each.reason] for each in report.skipped]
+        if report.not_undone is not None:
+            self._say(step="not-undone", **report.not_undone)
         return {"there": True, "sequence": report.sequence, "state": self._trainer.told(), "skipped": skipped}
 
     def do_weights(self) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """The delay kit itself: it holds where it says, and its judge is not deceived. Its use is in test_saving.py."""
 
 import threading
+from collections import deque
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,8 @@ from services.checkpoints.delays import POINTS, Hold, Late, Then, fingerprint, m
 def test_a_held_process_goes_on_when_it_is_let_go_and_is_held_once(tmp_path: Path) -> None:
     """Both files are in the folder; the second time it passes."""
     hold = Hold(folder=tmp_path, who="2", points=frozenset({"written"}))
-    thread = threading.Thread(target=lambda: [hold("staged"), hold("written"), hold("written"), hold("committed")])
+    points = ("staged", "written", "written", "committed")
+    thread = threading.Thread(target=lambda: deque(map(hold, points), maxlen=0))
     thread.start()
     assert wait_for(tmp_path / "written.2.held", longest_seconds=30)
     assert hold.passed == ["staged", "written"]

@@ -163,3 +163,22 @@ def test_each_generator_goes_on_where_its_own_contributor_left_it(crew: Crew) ->
     drawn = [each[0]["numbers"] for each in told(after, "draw")]
     assert drawn == [each[1]["numbers"] for each in told(before, "draw")]
     assert drawn[0] != drawn[1]
+
+
+def test_a_restore_beside_a_journal_needs_its_watermark_and_says_what_it_does_not_undo(crew: Crew) -> None:
+    """No watermark, an older journal and another one are refused by all; effects after the cut stand, and are named."""
+    seal = {"number": 3, "digest": "ab" * 32}
+    kept = {"journal_id": "1f", "seal": seal, "pending": []}
+    crew.play("script", 2, steps=[["update", 2], ["save-beside", kept]])
+    after = {"key": "k", "scope": "train/r1", "name": "reserve@3", "reservation_id": "reservation-2"}
+    now = {"journal_id": "1f", "seal": {"number": 5, "digest": "cd" * 32}, "at": seal, "committed_since": [after]}
+    older = {"journal_id": "1f", "seal": {"number": 2, "digest": "cd" * 32}}
+    another = {**now, "journal_id": "2f"}
+    steps = [["resume", {"watermark": given} if given else {}] for given in (None, older, another, now)]
+    players = crew.play("script", 2, steps=steps)
+    for none, behind, forked, resumed in told(players, "resume"):
+        assert [each["error"] for each in (none, behind, forked)] == ["JournalBehind", "JournalBehind", "JournalForked"]
+        assert all(each["untouched"] for each in (none, behind, forked))
+        assert resumed["sequence"] == 2
+    for (said,) in told(players, "not-undone"):
+        assert (said["undone"], said["not_undone"][0]["reservation_id"]) == (0, "reservation-2")
