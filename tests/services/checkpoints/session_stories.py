@@ -151,6 +151,7 @@ class Script:
         self._trainer = trainer
         self._folder = folder
         self._save: Save | None = None
+        self._calls: list[str] = []
 
     def play(self, steps: Sequence[Sequence[Any]]) -> None:
         """All of them; an error is said and the next step is played."""
@@ -247,6 +248,33 @@ class Script:
             verb, _, path = told.partition(" ")
             if moment == "before" and verb == begin and path.partition(" ")[0].endswith(end):
                 raise OSError(number, os.strerror(number))
+
+        fs.on_mutation = hook
+
+    def do_record(self) -> None:
+        """Record the file-system calls from now on."""
+        self._calls.clear()
+
+        def hook(number: int, moment: str, told: str) -> None:
+            del number
+            if moment == "before":
+                self._calls.append(told.partition(" ")[0])
+
+        fs.on_mutation = hook
+
+    def do_calls(self) -> dict[str, Any]:
+        """What they were."""
+        return {"calls": list(self._calls)}
+
+    def do_die(self, call: int, moment: str) -> None:
+        """Die by SIGKILL before or after a file-system call, counted from now on."""
+        count = {"before": 0, "after": 0}
+
+        def hook(number: int, now: str, told: str) -> None:
+            del number, told
+            count[now] += 1
+            if now == moment and count[now] == call:
+                os.kill(os.getpid(), signal.SIGKILL)
 
         fs.on_mutation = hook
 

@@ -104,7 +104,7 @@ def test_a_signal_alone_is_a_wish_and_kills_nobody(crew: Crew) -> None:
         "script", 2, steps=[["stop"], ["stop"]], by_rank={1: {"steps": [["stop"], ["signal"], ["stop"]]}}
     )
     assert [[each["stop"] for each in looks] for looks in told(players, "stop")] == [[False, True]] * 2
-    assert [player.process.returncode for player in players] == [0, 0]
+    assert [player.returncode for player in players] == [0, 0]
 
 
 def test_a_coordinator_that_was_taken_over_is_told_so_and_its_session_is_over(crew: Crew) -> None:
