@@ -11,6 +11,7 @@ What this module guarantees:
 - Items that nobody takes are verified by the coordinator.
 """
 
+import dataclasses
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -19,13 +20,14 @@ from .boxes import check_tiling
 from .contract import Contract, check_same_contract
 from .delays import At
 from .dtypes import Array, name_of
-from .errors import CheckpointError, CoverageError, Damaged, DigestMismatch, LayoutChanged, Retired
+from .errors import CheckpointError, CoverageError, Damaged, DigestMismatch, JournalBehind, LayoutChanged, Retired
 from .fit import Target, check_fit
 from .group import COORDINATOR, MEET, Body, Group, error_body, error_of, told_by
 from .layout import Run
 from .reading import Found, Skipped, Want, latest, load, read_items, verify_items
 from .saving import Deadlines, Facts, contributor_id
 from .state import State, differing
+from .watermark import compare, read_watermark
 
 FALLS_BACK: Final = (Damaged, Retired)
 
@@ -41,6 +43,9 @@ class Terms:
         layout_policy: fit.FRESH: what is each contributor's own begins anew in another layout; None: that is refused.
         budget_bytes: the most that the new arrays may take; None: no limit.
         sequence: this one and no other; None: the newest.
+        journal: the current watermark of the journal whose watermark the checkpoint carries; the coordinator's counts.
+        beside_journal: a checkpoint that carries a watermark is refused where no current one is given.
+        allow_pending: go on over keys that were pending at the cut and are pending still.
     """
 
     profile: str = "resume"
@@ -49,6 +54,9 @@ class Terms:
     layout_policy: str | None = None
     budget_bytes: int | None = None
     sequence: int | None = None
+    journal: Mapping[str, Any] | None = None
+    beside_journal: bool = False
+    allow_pending: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,12 +68,14 @@ class Report:
         versions: where the run stands now.
         skipped: newer checkpoints that were passed over, and why.
         effects: the journal's watermark that the checkpoint carries; a restore undoes no effect.
+        not_undone: what was committed after the cut and stands, where a current watermark was given.
     """
 
     sequence: int
     versions: Mapping[str, int]
     skipped: tuple[Skipped, ...]
     effects: Mapping[str, Any] | None = None
+    not_undone: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +108,7 @@ class _Part:
     found: Found
     arrays: Mapping[str, Array]
     kept: Collection[str]
+    not_undone: Mapping[str, Any] | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -165,7 +176,7 @@ class Restorer:
             skipped = tuple(Skipped(sequence=number, reason=reason) for number, reason in offer["skipped"])
             if verdict["accepted"]:
                 assert part is not None  # noqa: S101 - accepted by this one too
-                return part, skipped
+                return dataclasses.replace(part, not_undone=verdict["not_undone"]), skipped
             passed[:] = [*skipped, Skipped(sequence=sequence, reason=verdict["reason"])]
             before = sequence
 
@@ -223,12 +234,13 @@ class Restorer:
             lineage=self.facts.lineage, overrides=terms.allow, layout_policy=terms.layout_policy,
             budget_bytes=terms.budget_bytes,
         )  # fmt: skip
+        not_undone = _beside_journal(found, terms) if self.group.rank == COORDINATOR else None
         wants = [Want(name=name, box=state.items[name].part, contributor=me) for name in taken]
         kept = state.items.keys() - set(taken)
         arrays = read_items(self.run, found, wants)
         if terms.profile == "resume":
             state.check(arrays, keep=kept)
-        return _Part(found=found, arrays=arrays, kept=kept)
+        return _Part(found=found, arrays=arrays, kept=kept, not_undone=not_undone)
 
     def _decide(self, terms: Terms, part: _Part | None, vote: Body) -> Body:
         seconds = self.deadlines.persist_seconds
@@ -262,7 +274,7 @@ class Restorer:
                     raise
                 refused = [(COORDINATOR, damage)]
             else:
-                return {"accepted": True}
+                return {"accepted": True, "not_undone": part.not_undone}
         rank, error = refused[0]
         return {"accepted": False, "reason": f"{type(error).__name__}: contributor {rank}: {error}"}
 
@@ -294,6 +306,25 @@ def _nothing_left(skipped: list[Skipped]) -> Damaged:
         f"No checkpoint is left that could be restored ({told}). Nothing was changed: look at them with "
         "`counterfoil checkpoint verify`, or begin a run of another name."
     )
+
+
+def _beside_journal(found: Found, terms: Terms) -> Mapping[str, Any] | None:
+    """What the journal has committed since the cut, where the checkpoint carries its watermark.
+
+    Raises:
+        JournalBehind: the journal is older than the cut, or no current watermark was given.
+        JournalForked: it is another one.
+        Incompatible: keys that were pending at the cut are pending still.
+    """
+    if found.manifest.effects is None or (terms.journal is None and not terms.beside_journal):
+        return None
+    if terms.journal is None:
+        raise JournalBehind(
+            f"Checkpoint {found.sequence} carries a journal's watermark, and none of this moment was given. Nothing "
+            "was restored: give what `counterfoil journal watermark --json` prints."
+        )
+    kept = read_watermark(found.manifest.effects["watermark"])
+    return compare(kept, read_watermark(terms.journal), allow_pending=terms.allow_pending).document()
 
 
 def _placement(found: Found, name: str) -> str:
@@ -340,4 +371,5 @@ def _report(part: _Part, versions: Mapping[str, int], skipped: tuple[Skipped, ..
         versions=versions,
         skipped=skipped,
         effects=part.found.manifest.effects,
+        not_undone=part.not_undone,
     )

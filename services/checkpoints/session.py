@@ -200,6 +200,8 @@ class Session:
         allow: Collection[str] = (),
         layout_policy: str | None = None,
         budget_bytes: int | None = None,
+        watermark: Mapping[str, Any] | None = None,
+        allow_pending: bool = False,
     ) -> bool:
         """Put the newest whole checkpoint into the state; a collective.
 
@@ -210,6 +212,8 @@ class Session:
             layout_policy: "fresh": what is each contributor's own begins anew, as the state has it, when the number of
                 contributors changed; None: that is refused.
             budget_bytes: the most that the new arrays may take beside the live ones.
+            watermark: the journal's of this moment, where the checkpoint carries one; the coordinator's counts.
+            allow_pending: go on over effects that were pending at the cut and are pending still.
 
         Returns:
             Whether there was a checkpoint; `report` says which, and what was passed over.
@@ -218,8 +222,13 @@ class Session:
             Incompatible: it does not fit; every difference is named and the live state is untouched.
             LayoutChanged: what is each contributor's own has no place among as many contributors.
             Damaged: no checkpoint is left that could be restored.
+            JournalBehind: the checkpoint carries a journal's watermark, and this journal is older, or none was given.
+            JournalForked: it is another journal.
         """
-        terms = Terms(strict=strict, allow=allow, layout_policy=layout_policy, budget_bytes=budget_bytes)
+        terms = Terms(
+            strict=strict, allow=allow, layout_policy=layout_policy, budget_bytes=budget_bytes, journal=watermark,
+            beside_journal=True, allow_pending=allow_pending,
+        )  # fmt: skip
         resumable = self._ask(lambda: self._restorer.resumable(state, terms))
         if resumable is None:
             return False
@@ -236,6 +245,8 @@ class Session:
         allow: Collection[str] = (),
         layout_policy: str | None = None,
         budget_bytes: int | None = None,
+        watermark: Mapping[str, Any] | None = None,
+        allow_pending: bool = False,
     ) -> Resumable | Weights | None:
         """Read and verify a checkpoint without changing anything; a collective.
 
@@ -247,18 +258,16 @@ class Session:
             allow: differences that are wanted, by name.
             layout_policy: as for `resume`.
             budget_bytes: the most that the new arrays may take.
+            watermark: the journal's of this moment: then it is compared with the checkpoint's, as `resume` always does.
+            allow_pending: as for `resume`.
 
         Returns:
             What was read, in new arrays; None when there is no checkpoint.
         """
         terms = Terms(
-            profile=profile,
-            strict=strict,
-            allow=allow,
-            layout_policy=layout_policy,
-            budget_bytes=budget_bytes,
-            sequence=sequence,
-        )
+            profile=profile, strict=strict, allow=allow, layout_policy=layout_policy, budget_bytes=budget_bytes,
+            sequence=sequence, journal=watermark, allow_pending=allow_pending,
+        )  # fmt: skip
         if profile == "weights":
             return self._ask(lambda: self._restorer.weights(state, terms))
         return self._ask(lambda: self._restorer.resumable(state, terms))

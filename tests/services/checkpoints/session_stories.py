@@ -151,6 +151,7 @@ class Script:
         self._trainer = trainer
         self._folder = folder
         self._save: Save | None = None
+        self._calls: list[str] = []
 
     def play(self, steps: Sequence[Sequence[Any]]) -> None:
         """All of them; an error is said and the next step is played."""
@@ -172,6 +173,11 @@ class Script:
         assert kind in {"full", "weights_only"}
         saved = self._session.save(self._trainer.state, kind="full" if kind == "full" else "weights_only")
         return {"saved": saved.sequence, "updates": saved.versions["updates"], "save_id": saved.save_id}
+
+    def do_save_beside(self, watermark: Mapping[str, Any]) -> dict[str, Any]:
+        """Save, with a journal's watermark; only the coordinator's counts."""
+        given = watermark if self._trainer.rank == 0 else None
+        return {"saved": self._session.save(self._trainer.state, watermark=given).sequence}
 
     def do_async(self) -> dict[str, Any]:
         """Begin a save."""
@@ -200,6 +206,8 @@ class Script:
         if not there or report is None:
             return {"there": False, "untouched": before == self._trainer.bytes()}
         skipped = [[each.sequence, each.reason] for each in report.skipped]
+        if report.not_undone is not None:
+            self._say(step="not-undone", **report.not_undone)
         return {"there": True, "sequence": report.sequence, "state": self._trainer.told(), "skipped": skipped}
 
     def do_weights(self) -> dict[str, Any]:
@@ -243,6 +251,33 @@ class Script:
 
         fs.on_mutation = hook
 
+    def do_record(self) -> None:
+        """Record the file-system calls from now on."""
+        self._calls.clear()
+
+        def hook(number: int, moment: str, told: str) -> None:
+            del number
+            if moment == "before":
+                self._calls.append(told.partition(" ")[0])
+
+        fs.on_mutation = hook
+
+    def do_calls(self) -> dict[str, Any]:
+        """What they were."""
+        return {"calls": list(self._calls)}
+
+    def do_die(self, call: int, moment: str) -> None:
+        """Die by SIGKILL before or after a file-system call, counted from now on."""
+        count = {"before": 0, "after": 0}
+
+        def hook(number: int, now: str, told: str) -> None:
+            del number, told
+            count[now] += 1
+            if now == moment and count[now] == call:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        fs.on_mutation = hook
+
     def do_mend(self) -> None:
         """They work again."""
         fs.on_mutation = None
@@ -274,9 +309,24 @@ class Script:
         """The live state."""
         return {"state": self._trainer.told()}
 
-    def do_value(self, name: str, value: Any) -> None:
-        """A value is set."""
-        self._trainer.values[name] = value
+    def do_even(self) -> None:
+        """What was each contributor's own is the same everywhere."""
+        self._trainer.rng[:] = 7
+        self._trainer.values["cursor/own"] = 7
+
+    def do_fetched(self, count: int) -> None:
+        """Samples were read ahead."""
+        with self._trainer.versions.mutation():
+            self._trainer.versions.set(fetched=count)
+
+    def do_draw(self, count: int) -> dict[str, Any]:
+        """Numbers of this contributor's own generator, whose state is a value (two integers of 128 bits)."""
+        generator = np.random.Generator(np.random.PCG64(self._trainer.rank))
+        if "config/generator" in self._trainer.values:
+            generator.bit_generator.state = self._trainer.values["config/generator"]
+        numbers = generator.integers(0, 1 << 30, count).tolist()
+        self._trainer.values["config/generator"] = dict(generator.bit_generator.state)
+        return {"numbers": numbers}
 
 
 def script(say: Say, *, steps: Sequence[Sequence[Any]], **given: Any) -> None:

@@ -123,9 +123,7 @@ def test_a_contributor_that_never_reports_is_named_and_the_others_are_released(c
         "script", 3, steps=steps, deadlines={**SHORT, "entry_seconds": 30}, by_rank={1: {"hold": ["declared"]}}
     )
     crew.held("declared", 1)
-    aborted = crew.root.glob("runs/r1/data/*/abort")
-    while not list(aborted):
-        aborted = crew.root.glob("runs/r1/data/*/abort")
+    crew.there("runs/r1/data/*/abort")
     crew.let_go("declared", 1)
     crew.folder.joinpath("late").touch()
     for player in players:
@@ -183,9 +181,7 @@ def test_a_second_save_waits_or_is_refused_as_was_chosen(crew: Crew) -> None:
     steps = [["update"], ["async"], ["update"], ["async"], ["wait"]]
     players = crew.start("script", 2, steps=steps, in_flight="refuse", by_rank={0: {"hold": ["staged"]}})
     crew.held("staged", 0)
-    refused = crew.folder / "root" / "runs" / "r1" / "meet"
-    while not list(refused.glob("*/save.2")):
-        pass
+    crew.there("runs/r1/meet/*/save.2")
     crew.let_go("staged", 0)
     for player in players:
         player.end()
