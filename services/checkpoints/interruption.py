@@ -116,14 +116,14 @@ def interrupt(what: Interruption, progress: Callable[[str], None] = lambda _text
     try:
         after = last.run()
     except ContributorFailed as error:
-        missing = next(iter(last.ran.said("missing_roles")), [])
+        missing: list[str] = next(iter(last.ran.said("missing_roles")), [])
         if error.told.get("type") != "WeightsOnly":
             raise
         return Comparison(
             equal_to_uninterrupted=False, draws=None, updates=max(before.fields, default=0), resumed_from=None,
             killed=killed, first_difference=None, missing_roles=tuple(missing), saved=tuple(saved), error=error.told,
         )  # fmt: skip
-    resumed = after.said("resumed")[0]
+    resumed = next(what["resumed"] for who, what in after.told if who == 0 and "resumed" in what)
     reached = max(before.fields, default=0)
     difference = first_difference(whole.fields, before.fields, after=0, until=reached) or first_difference(
         whole.fields, after.fields, after=max(0, resumed["update"] - 1), until=what.updates

@@ -86,8 +86,9 @@ async def _until_ended(
 async def _training(output: Output, processes: Processes, folder: Path, standing: Standing, *, keep: bool) -> bool:
     output.progress("Counterfoil: a restore repeats arithmetic; it undoes no effect.\n")
     output.progress("Starting Temporal, a journal, an inventory, one worker; then training on three processes.\n")
-    parts = {"stock": STOCK, "origin": ORIGIN, "workers": 1, "ui": keep, "standing": standing, "faults": False}
-    async with running_stack(processes, folder, **parts) as stack:
+    async with running_stack(
+        processes, folder, stock=STOCK, origin=ORIGIN, workers=1, ui=keep, standing=standing, faults=False
+    ) as stack:
         report = await TrainingAct(stack, folder).run()
         output.result(report.document(), people=lambda: _say(output, tell_training(report)))
         if keep:

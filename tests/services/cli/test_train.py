@@ -47,7 +47,7 @@ def test_a_run_that_is_there_goes_on_and_is_not_killed_again(counterfoil: Run, t
     assert (on["equal_to_uninterrupted"], on["resumed_from"], on["killed"]) == (True, 8, [])
     other = counterfoil("train", "--root", root, "--updates", "16", "--json")
     assert other.returncode == 1
-    assert "config.schedule: 8 in the checkpoint, 16 here" in json.loads(other.stdout)["error"]["message"]
+    assert "config.schedule 8 != 16" in json.loads(other.stdout)["error"]["message"]
 
 
 def test_a_kill_that_cannot_come_is_wrong_use(counterfoil: Run, tmp_path: Path) -> None:
