@@ -168,6 +168,8 @@ def test_a_save_that_begins_while_retention_looks_is_not_touched(trained: Writer
 def test_a_live_save_of_ones_own_epoch_is_not_abandoned(trained: Writer, tmp_path: Path) -> None:
     """D15: only lower epochs are over."""
     trained.contribute(save_id(7), one(7), versions(7))
+    # As between the folder and its declaration, where nothing but the epoch speaks for it.
+    (tmp_path / f"runs/r1/data/1-{save_id(7)}/declare").unlink()
     assert trained.ask("prune", now=FAR)["abandoned"] == []
     assert trained.ask("commit", save_id=save_id(7), world=["0"])["sequence"] == 6
     with writer(tmp_path) as b:
