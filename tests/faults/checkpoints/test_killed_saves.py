@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from services.checkpoints.group import until
 from tests.services.checkpoints.crew import Crew
 from tests.services.checkpoints.session_stories import whole
 from tests.services.checkpoints.test_session import told
@@ -89,3 +90,45 @@ def test_a_death_at_any_call_of_a_save_shows_the_old_or_the_new_checkpoint_whole
     # The coordinator's last calls come after its commit, and its first ones before.
     if rank == 0:
         assert seen == {OLD, NEW}
+
+
+def test_a_death_inside_a_long_write_shows_the_old_checkpoint(crews: list[Crew], tmp_path: Path) -> None:
+    """From outside, while the file of more than 64 MiB is there and not whole: no process can do that to itself."""
+    crew = a_crew(crews, tmp_path / "long")
+    ballast = 96 << 20
+    steps = [*FIRST, ["save"], ["await", "never"]]
+    players = crew.start("script", 2, steps=steps, ballast_bytes=ballast)
+    crew.there("runs/r1/log/2.json")
+
+    def half_written() -> bool:
+        sizes = [path.stat().st_size for path in crew.root.glob("runs/r1/data/*/0.bin")]
+        return len(sizes) == 2 and any(0 < size < ballast for size in sizes)
+
+    assert until(half_written, seconds=60), "the write was not met"
+    players[0].kill()
+    players[1].kill()
+    assert half_written()
+    after = crew.play("script", 2, steps=[["resume"]], ballast_bytes=ballast)
+    for rank, (resumed,) in enumerate(told(after, "resume")):
+        assert (resumed["sequence"], resumed["state"]) == (OLD, whole(OLD, rank))
+
+
+@pytest.mark.parametrize("rank", range(2))
+def test_a_death_while_all_meet_and_resume_changes_no_checkpoint(
+    crews: list[Crew], tmp_path: Path, rank: int, *, thorough: bool
+) -> None:
+    """Killed at its calls between its start and the end of its resume: the next start resumes the same."""
+    for call in range(1, 60, 1 if thorough else 6):
+        crew = a_crew(crews, tmp_path / f"start-{call}")
+        crew.play("script", 2, steps=[["update", OLD], ["save"]])
+        players = crew.start("script", 2, steps=[["resume"]], by_rank={rank: {"die_at": [call, "before"]}})
+        reached = players[rank].end().returncode == -9
+        for player in players:
+            if player.returncode is None:
+                player.stop() if reached else player.end()
+        after = crew.play("script", 2, steps=[["resume"], ["update"], ["save"]])
+        for number, (resumed,) in enumerate(told(after, "resume")):
+            assert (resumed["sequence"], resumed["state"]) == (OLD, whole(OLD, number))
+        if not reached:
+            assert call > 6  # beyond the last call of a start
+            return

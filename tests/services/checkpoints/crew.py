@@ -90,6 +90,11 @@ class Player:
         assert self.returncode == -signal.SIGKILL
         return self
 
+    def stop(self) -> Self:
+        """End it if it has not ended by itself."""
+        os.kill(self.pid, signal.SIGKILL)
+        return self.end()
+
     @property
     def last(self) -> dict[str, Any]:
         """What it said last."""

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import resource
 import signal
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -52,7 +53,7 @@ def rows_of(rank: int, world: int) -> tuple[int, int]:
 class Trainer:
     """A run whose arrays are functions of the update: parameters w = u, moments m = 10 u, a buffer b = 100 u."""
 
-    def __init__(self, rank: int, world: int) -> None:
+    def __init__(self, rank: int, world: int, *, ballast_bytes: int = 0) -> None:
         low, high = rows_of(rank, world)
         self.rank = rank
         self.w = np.zeros((high - low, COLUMNS))
@@ -70,6 +71,8 @@ class Trainer:
             "b": Item(role="buffer", array=self.b, source="model"),
             "rng": Item(role="rng", array=self.rng),
         }
+        if ballast_bytes:
+            self.items["z"] = Item(role="buffer", array=np.ones(ballast_bytes, np.uint8), source="model")
         self.state = State(items=self.items, versions=self.versions, values=self.values)
 
     @property
@@ -140,6 +143,19 @@ def opened(
         root, run="r1", rank=rank, world=world, launch=launch, contract=Contract.load({**CONTRACT, **(contract or {})}),
         deadlines=Deadlines(**{**limits, **(deadlines or {})}), at=at, **known,
     )  # fmt: skip
+
+
+def die_at(call: int, moment: str) -> None:
+    """Die by SIGKILL before or after a file-system call, counted from now on."""
+    count = {"before": 0, "after": 0}
+
+    def hook(number: int, now: str, told: str) -> None:
+        del number, told
+        count[now] += 1
+        if now == moment and count[now] == call:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    fs.on_mutation = hook
 
 
 class Script:
@@ -268,19 +284,16 @@ class Script:
 
     def do_die(self, call: int, moment: str) -> None:
         """Die by SIGKILL before or after a file-system call, counted from now on."""
-        count = {"before": 0, "after": 0}
+        die_at(call, moment)
 
-        def hook(number: int, now: str, told: str) -> None:
-            del number, told
-            count[now] += 1
-            if now == moment and count[now] == call:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-        fs.on_mutation = hook
+    def do_limit(self, nbytes: int) -> None:
+        """No file of this process may grow beyond that: the kernel's own refusal, as of a disk that is full."""
+        resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, resource.RLIM_INFINITY))
 
     def do_mend(self) -> None:
         """They work again."""
         fs.on_mutation = None
+        self.do_limit(resource.RLIM_INFINITY)
 
     def do_tear(self) -> None:
         """A mutation begins, and does not end."""
@@ -331,7 +344,9 @@ class Script:
 
 def script(say: Say, *, steps: Sequence[Sequence[Any]], **given: Any) -> None:
     """Open a session and play the steps in it; an error of opening or closing is said, too."""
-    trainer = Trainer(given["rank"], given["world"])
+    trainer = Trainer(given["rank"], given["world"], ballast_bytes=given.pop("ballast_bytes", 0))
+    if "die_at" in given:
+        die_at(*given.pop("die_at"))
     try:
         with opened(**given) as session:
             say(epoch=session.epoch)
@@ -407,7 +422,38 @@ def delays(say: Say, **given: Any) -> None:
                 say(point=point, late=rank, whole=whole_one, versions=found.versions["updates"] == at)
 
 
+def mutations(say: Say, **given: Any) -> None:
+    """Every point of a save, and an update of one contributor alone at it: how the save ends, and what it holds."""
+    trainer = Trainer(given["rank"], given["world"])
+    turn: dict[str, Any] = {"point": None, "rank": None}
+
+    def mutate(point: str) -> None:
+        if (point, given["rank"]) == (turn["point"], turn["rank"]):
+            turn["point"] = None
+            trainer.update()
+
+    with opened(at=mutate, **given) as session:
+        for point in SAVE:
+            for rank in range(given["world"]):
+                trainer.until(trainer.updates + 1)
+                at = trainer.updates
+                turn.update(point=point, rank=rank)
+                try:
+                    saved = session.save(trainer.state)
+                except CheckpointError as error:
+                    ended, whole_one = type(error).__name__, True
+                else:
+                    found = session.restore(trainer.state, sequence=saved.sequence)
+                    assert isinstance(found, Resumable)
+                    read = {name: set(array.ravel().tolist()) for name, array in found.arrays.items() if name != "rng"}
+                    ended = "committed"
+                    whole_one = read == {"w": {at}, "m": {10 * at}, "b": {100 * at}}
+                trainer.until(at + 1)
+                say(point=point, by=rank, ended=ended, whole=whole_one)
+
+
 STORIES: dict[str, Callable[..., None]] = {
+    "mutations": mutations,
     "script": script,
     "until-stopped": until_stopped,
     "live-writer": live_writer,

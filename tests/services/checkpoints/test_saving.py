@@ -27,6 +27,20 @@ def test_whoever_is_late_at_whatever_point_the_captured_bytes_are_committed(crew
         assert [said for said in player.said if not (said["whole"] and said["versions"])] == []
 
 
+def test_whatever_one_contributor_mutates_at_whatever_point_is_refused_by_name_or_not_in_it(crew: Crew) -> None:
+    """The delay matrix: every point, every contributor, and a mutation there."""
+    players = crew.play("mutations", 2)
+    expected = {
+        **dict.fromkeys(("entered", "declared", "ready"), "CutVersionMismatch"),
+        **dict.fromkeys(("marks-read", "item-copied", "copied"), "SourceChanged"),
+    }
+    for player in players:
+        assert len(player.said) == 2 * len(SAVE), player.errors
+        for said in player.said:
+            assert said["ended"] == expected.get(said["point"], "committed"), said
+            assert said["whole"], said
+
+
 def test_a_writer_that_is_held_after_the_release_commits_what_was_captured(crew: Crew) -> None:
     """D07: three updates run on all contributors while contributor 1 has written nothing."""
     steps = [["update", 4], ["async"], ["update", 3], ["tell"], ["wait"], ["read-back"]]
@@ -94,6 +108,17 @@ def test_a_full_disk_fails_the_save_for_all_and_shows_nothing(crew: Crew) -> Non
         assert "No space left on device" in saves[1]["message"]
         assert [each["latest"] for each in latest] == [2, 3]
     assert len({each["save_id"] for each in told(players, "save")[0] if "save_id" in each}) == 2
+
+
+def test_the_kernels_own_refusal_to_write_fails_the_save_for_all(crew: Crew) -> None:
+    """C31: no file of contributor 0 may have more than 4096 bytes, which its record fits and its arrays do not."""
+    steps = [["update"], ["save"], ["save"], ["latest"]]
+    limited = [["update"], ["limit", 4096], ["save"], ["mend"], *steps[2:]]
+    players = crew.play("script", 2, steps=steps, by_rank={0: {"steps": limited}})
+    for refused, saved in told(players, "save"):
+        assert refused["error"] == "CommitFailed"
+        assert "File too large" in refused["message"]
+        assert saved["saved"] == 2
 
 
 def test_an_unseen_failure_is_raised_by_the_next_save_and_the_one_after_it_has_an_id_of_its_own(crew: Crew) -> None:
