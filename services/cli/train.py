@@ -1,6 +1,8 @@
 """`counterfoil train`: the reference learner, killed and taken up again, beside the same run uninterrupted."""
 
+from contextlib import nullcontext
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import click
 
@@ -19,7 +21,9 @@ MOST_RANKS = 16  # processes on one host; the learner has seven rows
 
 @click.command(cls=Command)
 @click.option(
-    "--root", type=click.Path(path_type=Path, file_okay=False), required=True, help="The checkpoints' folder."
+    "--root",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="The checkpoints' folder; otherwise a temporary one, which is removed.",
 )
 @click.option("--run", "run_id", default=RUN, show_default=True, help="The run's id; with --kill-at, a new one.")
 @click.option("--ranks", type=click.IntRange(1, MOST_RANKS), default=1, show_default=True, help="Contributors.")
@@ -32,7 +36,7 @@ MOST_RANKS = 16  # processes on one host; the learner has seven rows
 @click.option("--weights-only", is_flag=True, help="Save weights alone, and see what cannot be taken up from them.")
 @pass_output
 def train(
-    output: Output, *, root: Path, run_id: str, ranks: int, resume_ranks: int | None, updates: int,
+    output: Output, *, root: Path | None, run_id: str, ranks: int, resume_ranks: int | None, updates: int,
     checkpoint_every: int, scaler: bool, kill_at: int | None, kill_during: str | None, weights_only: bool,
 ) -> None:  # fmt: skip
     """Train the reference learner on processes of their own, and compare it with an uninterrupted run.
@@ -50,24 +54,25 @@ def train(
         raise click.UsageError(f"--kill-at {kill_at} needs --updates of at least {last}: contributors run on past it.")
     if kill_during is not None and kill_at is None:
         raise click.UsageError("--kill-during needs --kill-at: it says which save.")
-    if kill_at is not None:
+    if root is not None and kill_at is not None:
         _check_new(root, run_id)
-    what = Interruption(
-        root=root,
-        run=run_id,
-        config=LearnerConfig(schedule=updates, scaler=scaler),
-        ranks=ranks,
-        resume_ranks=resume_ranks or ranks,
-        updates=updates,
-        every=checkpoint_every,
-        kill_at=kill_at,
-        during_save=kill_during is not None,
-        weights_only=weights_only,
-    )
-    try:
-        found = interrupt(what, output.note)
-    except ContributorFailed as error:
-        raise CommandError(str(error), ExitCode.FOUND, details={"error": error.told.get("type")}) from error
+    with nullcontext(str(root)) if root is not None else TemporaryDirectory(prefix="counterfoil-train-") as place:
+        what = Interruption(
+            root=Path(place),
+            run=run_id,
+            config=LearnerConfig(schedule=updates, scaler=scaler),
+            ranks=ranks,
+            resume_ranks=resume_ranks or ranks,
+            updates=updates,
+            every=checkpoint_every,
+            kill_at=kill_at,
+            during_save=kill_during is not None,
+            weights_only=weights_only,
+        )
+        try:
+            found = interrupt(what, output.note)
+        except ContributorFailed as error:
+            raise CommandError(str(error), ExitCode.FOUND, details={"error": error.told.get("type")}) from error
     output.result(found.document(), people=lambda: _people(output, what, found))
     if not found.equal_to_uninterrupted:
         finish(ExitCode.FOUND)

@@ -141,6 +141,21 @@ def test_a_field_that_is_not_carried_over_makes_another_run(left_out: str) -> No
     assert digests(whole) != digests(second)
 
 
+def test_weights_with_moments_reset_make_another_update_18() -> None:
+    """Weights alone do not make the next update: it differs in the weights themselves, at once."""
+    config = LearnerConfig()
+    whole, first, second = layout(config, 1), layout(config, 1), layout(config, 1)
+    run(whole, 18)
+    run(first, 17)
+    carry_over(first, second)
+    for moment in second[0].moments.values():
+        moment[...] = 0.0
+    second[0].optimizer_step[...] = 0
+    run(second, 18)
+    assert digests(whole)["weights"] != digests(second)["weights"]
+    assert digests(whole)["cursor"] == digests(second)["cursor"]
+
+
 def test_an_overflow_skips_its_update_and_nothing_else() -> None:
     """Attempts, cursor and draws go on; updates, scheduler and the optimizer's step do not."""
     (learner,) = learners = layout(LearnerConfig(scaler=True), 1)

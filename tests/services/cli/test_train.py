@@ -22,6 +22,14 @@ def test_a_killed_run_that_is_equal_is_0(counterfoil: Run, tmp_path: Path) -> No
     assert "uninterrupted" in done.stderr
 
 
+def test_without_a_folder_nothing_is_left(counterfoil: Run, tmp_path: Path) -> None:
+    """A look costs no folder: the temporary one is removed."""
+    done = counterfoil("train", "--updates", "8", "--kill-at", "3", TMPDIR=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert "bit for bit" in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_weights_alone_are_1_and_name_what_is_missing(counterfoil: Run, tmp_path: Path) -> None:
     """No full checkpoint was written, so nothing can be taken up."""
     root = str(tmp_path / "ckpt")
@@ -55,5 +63,5 @@ def test_a_kill_that_cannot_come_is_wrong_use(counterfoil: Run, tmp_path: Path) 
     root = str(tmp_path / "ckpt")
     assert counterfoil("train", "--root", root, "--updates", "8", "--kill-at", "6").returncode == 2
     assert counterfoil("train", "--root", root, "--kill-during", "save").returncode == 2
-    assert counterfoil("train").returncode == 2
+    assert counterfoil("train", "--ranks", "0").returncode == 2
     assert not (tmp_path / "ckpt").exists()
