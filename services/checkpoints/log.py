@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from .errors import CheckpointError, CommitFailed, CommitUnknown, FencedWriter, ManifestInvalid
-from .layout import Run, slot_name
+from .layout import Run, sequences_in, slot_name
 from .records import RECORD_BYTES, canonical, check_digest, check_id, check_random, sealed, unsealed
 
 FORMAT: Final = "counterfoil-log-1"
@@ -121,9 +121,11 @@ def open_epoch(run: Run, launch: str, writer: str) -> Epoch:
 
     Raises:
         CommitFailed: the record could not be written.
+        ManifestInvalid: a slot is missing: later checkpoints would not be found.
     """
     check_random(launch, "launch")
     check_id(writer, "writer")
+    _check_no_gap(run)
     try:
         slot = last_slot(run)
         for _ in range(_OPEN_ATTEMPTS):
@@ -139,6 +141,18 @@ def open_epoch(run: Run, launch: str, writer: str) -> Epoch:
     raise CommitFailed(
         f"run {run.run_id} was opened by others {_OPEN_ATTEMPTS} times in a row; look for a restart loop"
     )
+
+
+def _check_no_gap(run: Run) -> None:
+    """Looked at once a start, by listing: the search for the last slot would stop before a gap."""
+    slots = set(sequences_in([name.removesuffix(".json") for name in run.log.names()]))
+    for sequence in range(1, max(slots, default=0)):
+        # A listing may miss a name that is being linked meanwhile: it is looked at by itself.
+        if sequence not in slots and not run.log.has(slot_name(sequence)):
+            raise ManifestInvalid(
+                f"slot {sequence} of the log of run {run.run_id} is missing, and later ones are there: a file was "
+                "taken away. Nothing was opened; bring it back, or the checkpoints after it are not found"
+            )
 
 
 def append_commit(run: Run, epoch: Epoch, *, save_id: str, manifest: str) -> int:

@@ -18,10 +18,11 @@ from .errors import CheckpointError, FencedWriter, ManifestInvalid, Retired
 from .layout import Run, epoch_of_folder, save_folder, sequences_in
 from .log import Epoch, LogRecord, last_slot, newest_epoch, open_epoch, read_log
 from .reading import is_retired, load, verify_items
-from .records import RECORD_BYTES, canonical, sealed, unsealed
+from .records import RECORD_BYTES, canonical, parse, sealed, unsealed
 
 MARK_FORMAT: Final = "counterfoil-retired-1"
 PIN_FORMAT: Final = "counterfoil-pin-1"
+DECLARE: Final = "declare"  # the message of a save that names the slot it intends to have
 FEWEST: Final = 2  # one may turn out damaged on the day it is needed
 GRACE_SECONDS: Final = 3600.0  # longer than the longest restore of a checkpoint that was chosen just before
 
@@ -137,8 +138,8 @@ def prune(
     removed = [each.sequence for each in commits if _remove(run, epoch, each, grace_seconds, now)]
     abandoned = _abandoned(run, epoch, listed, commits, grace_seconds=grace_seconds, now=now)
     return Pruned(
-        kept=tuple(sorted(kept | ruled)), marked=tuple(marked), removed=tuple(removed), abandoned=tuple(abandoned),
-        damaged=tuple(sorted(damaged)),
+        kept=tuple(sorted(kept | ruled)), marked=tuple(sorted(marked)),
+        removed=tuple(removed), abandoned=tuple(abandoned), damaged=tuple(sorted(damaged)),
     )  # fmt: skip
 
 
@@ -224,12 +225,12 @@ def _abandoned(
 
 
 def _declared_slot(run: Run, name: str) -> int:
+    """The slot that the save's declaration names; 0 where there is none, so that its epoch alone decides."""
     with run.data.folder(name) as folder:
         try:
-            declared = unsealed(folder.read("declare", RECORD_BYTES), form="counterfoil-declare-1")
+            slot = parse(folder.read(DECLARE, RECORD_BYTES)).get("sequence")
         except (FileNotFoundError, CheckpointError):
             return 0
-    slot = declared.get("sequence")
     return slot if type(slot) is int else 0
 
 

@@ -68,19 +68,19 @@ def race(root: Path, *, processes: int, rounds: int) -> None:
         for each in writers:
             each.kill()
     log = log_of(root)
-    assert [each.sequence for each in log] == list(range(1, len(log) + 1))
+    assert [record.sequence for record in log] == list(range(1, len(log) + 1))
     said = {}
     for number, outcome in enumerate(outcomes):
         for kind, *rest in outcome:
             if kind in {"open", "commit"}:
                 assert rest[0] not in said
                 said[rest[0]] = (kind, f"w{number}", rest[1] if kind == "commit" else None)
-    assert said == {each.sequence: (each.kind, each.writer, each.save_id) for each in log}
+    assert said == {record.sequence: (record.kind, record.writer, record.save_id) for record in log}
     # Within an epoch, nobody else wrote: a commit's epoch is always the newest `open` before it.
     epoch = 0
-    for each in log:
-        epoch = each.sequence if each.kind == "open" else epoch
-        assert each.epoch == epoch
+    for record in log:
+        epoch = record.sequence if record.kind == "open" else epoch
+        assert record.epoch == epoch
 
 
 def test_opens_and_commits_race_and_the_log_has_no_gap(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from services.checkpoints.records import (
     unsealed,
 )
 
-TEXTS = st.text(st.characters(exclude_categories=("Cs",)), max_size=8)
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**200), 2**200) | st.floats() | TEXTS,
     lambda inner: (

@@ -38,13 +38,13 @@ class Writer:
     """One process's state: the run, its epoch, and what is to happen at which call."""
 
     def __init__(self, root: str, run: str) -> None:
-        self.run = Run.open(root, run, create=True)
         self.epoch: Epoch | None = None
         self.holds: list[str] = []
         self.fails: list[tuple[str, int]] = []
         self.dies: tuple[int, str] | None = None
         self.calls: list[str] = []
         fs.on_mutation = self.hook
+        self.run = Run.open(root, run, create=True)
 
     def hook(self, _number: int, moment: str, call: str) -> None:
         """What the tests do at a file-system call."""
@@ -172,9 +172,9 @@ class Writer:
         """Unpin."""
         unpin(self.run, sequence)
 
-    def do_verify(self) -> Any:
+    def do_verify(self, **rest: Any) -> Any:
         """All damages."""
-        return [[each.sequence, each.reason, each.usable] for each in verify(self.run)]
+        return [[each.sequence, each.reason, each.usable] for each in verify(self.run, **rest)]
 
     def do_race(self, writer: str, launch: str, rounds: int, first: int) -> Any:
         """Open and commit so often; what became of each."""
