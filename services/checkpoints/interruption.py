@@ -40,6 +40,7 @@ class Interruption:
         weights_only: save weights alone.
         effects: the watermark that checkpoints keep.
         watermark: asked for the journal's watermark of the moment of the restore, by the seal that was kept.
+        applied: told about each update of the interrupted run, before the kill and after it.
     """
 
     root: Path
@@ -54,6 +55,7 @@ class Interruption:
     weights_only: bool = False
     effects: Mapping[str, Any] | None = None
     watermark: Callable[[], Mapping[str, Any]] | None = None
+    applied: Callable[[int], None] = lambda _update: None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,19 +111,19 @@ def interrupt(what: Interruption, progress: Callable[[str], None] = lambda _text
     progress(f"taken up on {what.resume_ranks} contributors" if killed else f"on {what.resume_ranks} contributors")
     last = Supervisor(
         what.config, world=what.resume_ranks, until=what.updates,
-        store=_store(what, watermark=None if what.watermark is None else what.watermark()),
+        store=_store(what, watermark=None if what.watermark is None else what.watermark()), applied=what.applied,
     )  # fmt: skip
     try:
         after = last.run()
     except ContributorFailed as error:
-        missing = next(iter(last.ran.said("missing_roles")), [])
+        missing: list[str] = next(iter(last.ran.said("missing_roles")), [])
         if error.told.get("type") != "WeightsOnly":
             raise
         return Comparison(
             equal_to_uninterrupted=False, draws=None, updates=max(before.fields, default=0), resumed_from=None,
             killed=killed, first_difference=None, missing_roles=tuple(missing), saved=tuple(saved), error=error.told,
         )  # fmt: skip
-    resumed = after.said("resumed")[0]
+    resumed = next(what["resumed"] for who, what in after.told if who == 0 and "resumed" in what)
     reached = max(before.fields, default=0)
     difference = first_difference(whole.fields, before.fields, after=0, until=reached) or first_difference(
         whole.fields, after.fields, after=max(0, resumed["update"] - 1), until=what.updates
@@ -150,7 +152,7 @@ def _until_killed(what: Interruption, progress: Callable[[str], None]) -> Ran:
     return Supervisor(
         what.config, world=what.ranks, until=what.updates, store=store,
         hold_after=None if what.during_save else what.kill_at + RUNS_ON,
-        kill_at=f"{KILLED_DURING}@{what.kill_at}" if what.during_save else None,
+        kill_at=f"{KILLED_DURING}@{what.kill_at}" if what.during_save else None, applied=what.applied,
     ).run()  # fmt: skip
 
 

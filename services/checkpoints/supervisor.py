@@ -135,7 +135,8 @@ class Supervisor:
         store: where it saves; None: nowhere.
         hold_after: hold all contributors when each has applied this update and asks for the next sum, then kill them.
         kill_at: kill all contributors when one of them comes to this point of a save.
-        progress: told about every update.
+        applied: told about each update that all have applied; none of them is ahead of it by more than one sum while it
+            is told.
 
     Attributes:
         ran: what was done so far, also where `run` raised.
@@ -150,7 +151,7 @@ class Supervisor:
         store: Store | None = None,
         hold_after: int | None = None,
         kill_at: str | None = None,
-        progress: Callable[[str], None] = lambda _text: None,
+        applied: Callable[[int], None] = lambda _update: None,
     ) -> None:
         self._config = config
         self._world = world
@@ -158,7 +159,7 @@ class Supervisor:
         self._store = store
         self._hold_after = hold_after
         self._kill_at = kill_at
-        self._progress = progress
+        self._applied = applied
         self._rows: dict[int, dict[int, dict[str, list[str]]]] = {}
         self.ran = Ran()
 
@@ -223,7 +224,7 @@ class Supervisor:
             if len(rows) == self._world:
                 self.ran.fields[update] = whole_digests([rows[number] for number in range(self._world)])
                 del self._rows[update]
-                self._progress(f"update {update}")
+                self._applied(update)
             return
         contributor.done = contributor.done or "done" in what
         self.ran.told.append((contributor.number, what))

@@ -14,14 +14,12 @@ import sys
 from typing import Any
 
 from .delays import nowhere
-from .errors import CheckpointError, JournalBehind, WeightsOnly
+from .errors import CheckpointError, WeightsOnly
 from .learner import Learner, LearnerConfig, row_digests
 from .reference import contract_of
-from .restoring import Resumable
 from .saving import Deadlines, Save
 from .session import Session
 from .state import State
-from .watermark import NotUndone, compare, read_watermark
 from .wire import Closed, Line
 
 # A few processes on one host start in seconds, also on a busy one; a supervisor notices a dead one much earlier.
@@ -102,42 +100,29 @@ def train(task: dict[str, Any], line: Line) -> None:
 
 
 def resume(session: Session, state: State, store: dict[str, Any], line: Line) -> None:
-    """Take up the newest checkpoint, beside the journal whose watermark it carries.
+    """Take up the newest checkpoint, beside the journal whose watermark it carries, and tell of it.
 
     Raises:
         WeightsOnly: there are weights alone; the roles that are missing are told.
-        JournalBehind: the journal is older than the checkpoint.
-        JournalForked: the journal is another one.
+        CheckpointError: whatever else the store refuses.
     """
     try:
         # Where weights alone were saved there is nothing older to go back to: what is missing is to be named.
-        resumable = session.restore(state, strict=store["kind"] != "full")
+        found = session.resume(state, strict=store["kind"] != "full", watermark=store["watermark"])
     except WeightsOnly:
-        found, _ = session.latest(profile="weights")
-        line.tell(missing_roles=[] if found is None else list(found.manifest.missing))
+        newest, _ = session.latest(profile="weights")
+        line.tell(missing_roles=[] if newest is None else list(newest.manifest.missing))
         raise
-    if resumable is None:
+    report = session.report
+    if not found or report is None:
         line.tell(resumed={"update": 0, "sequence": None, "skipped": []})
         return
-    if not isinstance(resumable, Resumable):
-        raise TypeError("a resume is answered by a Resumable")
-    effects = resumable.report.effects
-    undone: NotUndone | None = None
-    if effects is not None:
-        if store["watermark"] is None:
-            raise JournalBehind(
-                f"Checkpoint {resumable.report.sequence} carries a journal's watermark, and none of this moment was "
-                "given. Nothing was restored; give what `counterfoil journal watermark --json` prints."
-            )
-        undone = compare(read_watermark(effects.get("watermark", effects)), read_watermark(store["watermark"]))
-    session.take(resumable, state)
-    report = resumable.report
     line.tell(
         resumed={
             "update": report.versions["updates"],
             "sequence": report.sequence,
             "skipped": [[each.sequence, each.reason] for each in report.skipped],
-            "effects": None if undone is None else undone.document(),
+            "effects": None if report.not_undone is None else dict(report.not_undone),
         }
     )
 

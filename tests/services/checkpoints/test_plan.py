@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -47,8 +48,9 @@ def test_saves_do_not_begin_more_often_than_they_end() -> None:
 )  # fmt: skip
 def test_numbers_of_which_nothing_follows_are_refused(name: str, value: float) -> None:
     """By name, and with no division by zero."""
+    changed: dict[str, Any] = {name: value}
     with pytest.raises(Incompatible, match=name):
-        plan(replace(COSTS, **{name: value}))
+        plan(replace(COSTS, **changed))
 
 
 def interruptions(*after: float) -> Callable[[], float]:

@@ -46,11 +46,11 @@ def test_a_contributor_that_dies_ends_the_run_for_all_by_name() -> None:
     """The others wait for its sum and would wait for ever."""
     supervisor: Supervisor
 
-    def strike(text: str) -> None:
-        if text == "update 2":
+    def strike(update: int) -> None:
+        if update == 2:
             os.kill(supervisor.ran.pids[1], signal.SIGKILL)
 
-    supervisor = Supervisor(CONFIG, world=3, until=40, progress=strike)
+    supervisor = Supervisor(CONFIG, world=3, until=40, applied=strike)
     with pytest.raises(ContributorFailed, match=r"Contributor 1 \(process \d+\) ended with -9"):
         supervisor.run()
     assert not [pid for pid in supervisor.ran.pids if alive(pid)]
@@ -62,10 +62,10 @@ def test_contributors_die_with_their_supervisor() -> None:
         "import os, signal\n"
         "from services.checkpoints.supervisor import Supervisor\n"
         "from services.checkpoints.learner import LearnerConfig\n"
-        "def strike(text):\n"
+        "def strike(update):\n"
         "    print(*supervisor.ran.pids, flush=True)\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
-        "supervisor = Supervisor(LearnerConfig(), world=2, until=40, progress=strike)\n"
+        "supervisor = Supervisor(LearnerConfig(), world=2, until=40, applied=strike)\n"
         "supervisor.run()\n"
     )
     root = Path(__file__).parents[3]
