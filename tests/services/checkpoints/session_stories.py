@@ -322,6 +322,15 @@ class Script:
         """The live state."""
         return {"state": self._trainer.told()}
 
+    def do_pin(self, sequence: int) -> None:
+        """Keep a checkpoint."""
+        self._session.pin(sequence)
+
+    def do_prune(self) -> dict[str, Any]:
+        """Mark what is not kept, and remove what was marked."""
+        pruned = self._session.prune(keep=2, grace_seconds=0)
+        return {"pruned": None if pruned is None else {"kept": pruned.kept, "marked": pruned.marked}}
+
     def do_even(self) -> None:
         """What was each contributor's own is the same everywhere."""
         self._trainer.rng[:] = 7

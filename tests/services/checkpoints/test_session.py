@@ -121,3 +121,15 @@ def test_a_coordinator_that_was_taken_over_is_told_so_and_its_session_is_over(cr
     assert [each["sequence"] for (each,) in told(second, "resume")] == [2, 2]
     (player,) = crew.play("script", 1, steps=[["latest"]])
     assert player.last["latest"] == told(second, "save")[0][0]["saved"]
+
+
+def test_the_coordinator_prunes_what_is_neither_kept_nor_pinned_and_training_goes_on(crew: Crew) -> None:
+    """Any contributor pins; the others' prune does nothing; the next save and the next start are as ever."""
+    saves = [["update"], ["save"]] * 4
+    after = [["prune"], ["update"], ["save"], ["resume"]]
+    players = crew.play(
+        "script", 2, steps=[*saves, ["stop"], *after], by_rank={1: {"steps": [*saves, ["pin", 2], ["stop"], *after]}}
+    )
+    assert [each["pruned"] for (each,) in told(players, "prune")] == [{"kept": [2, 4, 5], "marked": [3]}, None]
+    assert [saved[-1]["saved"] for saved in told(players, "save")] == [6, 6]
+    assert [each["sequence"] for (each,) in told(players, "resume")] == [6, 6]

@@ -38,13 +38,13 @@ class Writer:
     """One process's state: the run, its epoch, and what is to happen at which call."""
 
     def __init__(self, root: str, run: str) -> None:
-        self.run = Run.open(root, run, create=True)
         self.epoch: Epoch | None = None
         self.holds: list[str] = []
         self.fails: list[tuple[str, int]] = []
         self.dies: tuple[int, str] | None = None
         self.calls: list[str] = []
         fs.on_mutation = self.hook
+        self.run = Run.open(root, run, create=True)
 
     def hook(self, _number: int, moment: str, call: str) -> None:
         """What the tests do at a file-system call."""
