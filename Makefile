@@ -3,7 +3,7 @@ PYTHON ?= python3
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo up test schemathesis faults mutants bench bench-inventory lint compose-check
+.PHONY: help venv demo up wheel test schemathesis faults mutants bench bench-inventory lint compose-check
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -21,6 +21,11 @@ demo: $(STAMP) ## the whole story on real parts: incidents, kills, lost answers,
 
 up: $(STAMP) ## the local stack in var/up, left running to look at until Ctrl-C
 	.venv/bin/counterfoil up
+
+wheel: $(STAMP) ## counterfoil-checkpoints, for training engineers, into var/wheels: built from a copy of its folder
+	rm -rf var/checkpoints-build && mkdir -p var && cp -R services/checkpoints var/checkpoints-build
+	.venv/bin/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir var/wheels var/checkpoints-build
+	rm -rf var/checkpoints-build
 
 test: $(STAMP) ## lint, types, import contracts and every test
 	$(MAKE) --no-print-directory lint

@@ -23,6 +23,7 @@ WITHOUT_MIRROR = {
     "services/worker.py": "proven under a real server: its sandbox in tests/workflows/test_purity.py",
     "services/drill/demo.py": "run whole by tests/services/cli/test_demo.py",
     "workflows/reservations.py": "what authors call: proven with the workflows that perform it",
+    "services/drill/training.py": "run whole by tests/services/cli/test_demo.py",
     "services/drill/worst_day.py": "run whole by tests/services/cli/test_demo.py",
     "services/effect_commands.py": "proven under a real server by tests/workflows/test_effect_command.py",
     "services/cli/worker.py": "proven with whole stories",

@@ -141,13 +141,14 @@ def _no_constant(text: str) -> Any:
     raise ManifestInvalid(f"{text} is not JSON")
 
 
-def parse(data: bytes, *, limit: int = RECORD_BYTES, by_hand: bool = False) -> dict[str, Any]:
+def parse(data: bytes, *, limit: int = RECORD_BYTES, by_hand: bool = False, form: str | None = None) -> dict[str, Any]:
     """One JSON object, bounded and strict.
 
     Args:
         data: the bytes of the whole file.
         limit: how long they may be.
         by_hand: a document that a person wrote: spaces and plain decimal fractions are fine there.
+        form: the format that it has to name; another store's file is refused by that, however it is spelled.
 
     Raises:
         ManifestInvalid: anything else.
@@ -164,6 +165,10 @@ def parse(data: bytes, *, limit: int = RECORD_BYTES, by_hand: bool = False) -> d
         raise ManifestInvalid(f"not a record: {error}"[:300]) from error
     if not isinstance(value, dict):
         raise ManifestInvalid("a record is a JSON object")
+    if form is not None and value.get("format") != form:
+        raise ManifestInvalid(
+            f"format {value.get('format')!r} is not {form!r}: a file of another store, or of another kind, is not read"
+        )
     if not by_hand and spelled != data:
         raise ManifestInvalid("a record that is not in its canonical spelling: it was not written by this store")
     return value
@@ -186,12 +191,7 @@ def unsealed(data: bytes, *, form: str, limit: int = RECORD_BYTES) -> dict[str, 
         ManifestInvalid: not a record, no digest, or another store's file.
         DigestMismatch: the digest is another record's.
     """
-    record = parse(data, limit=limit)
-    if record.get("format") != form:
-        msg = (
-            f"format {record.get('format')!r} is not {form!r}: a file of another store, or of another kind, is not read"
-        )
-        raise ManifestInvalid(msg)
+    record = parse(data, limit=limit, form=form)
     stated = check_digest(record.get("digest"), "the record's digest")
     if stated != (found := record_digest(record)):
         raise DigestMismatch(

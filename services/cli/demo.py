@@ -5,6 +5,7 @@ import shutil
 import signal
 import tempfile
 import time
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import click
@@ -17,7 +18,11 @@ from services.drill.postgres import PostgresServer
 from services.drill.processes import ProcessError, Processes, signals_cancel
 from services.drill.report import KILL_HEADER, Report, Story, tell_story, totals, verdict
 from services.drill.stack import Standing, running_stack
+from services.drill.training import STOCK, TrainingAct, tell_training
 from services.drill.worst_day import tell_acts
+
+# One act, or all of them: whether everything passed.
+Tell = Callable[..., Awaitable[bool]]
 
 
 @click.command(cls=Command)
@@ -28,9 +33,13 @@ from services.drill.worst_day import tell_acts
     help="Keep databases and logs in this new folder; otherwise they are removed.",
 )
 @click.option("--postgres", is_flag=True, help="Keep the journal and the inventory on PostgreSQL.")
+@click.option("--act", type=click.Choice(["training"]), help="One act alone: a training run beside a reservation.")
 @pass_output
-def demo(output: Output, *, keep: bool, folder: Path | None, postgres: bool) -> None:
+def demo(output: Output, *, keep: bool, folder: Path | None, postgres: bool, act: str | None) -> None:
     """Run a fleet of incidents on embedded parts, kill workers in the window, lose answers, reconcile and audit.
+
+    With --act training: 17 updates, a checkpoint, a reservation, a crash and a restore; the weights repeat, the units
+    do not come back, and the report says what is not undone.
 
     Needs nothing that runs already: Temporal, the databases, the inventory and two workers are started and ended here.
     Exit codes: 0 nothing was doubled, lost or left open and every planned fault fired; 1 otherwise; 2 wrong use; 3 a
@@ -42,7 +51,8 @@ def demo(output: Output, *, keep: bool, folder: Path | None, postgres: bool) -> 
     keep_folder = folder is not None
     try:
         with Processes() as processes:
-            passed = asyncio.run(_until_ended(output, processes, place, keep=keep, postgres=postgres))
+            tell = _training if act == "training" else _demo
+            passed = asyncio.run(_until_ended(output, processes, place, tell, keep=keep, postgres=postgres))
         keep_folder = keep_folder or not passed
     except (ProcessError, DemoFailed, FaultNotReached) as error:
         keep_folder = True
@@ -57,18 +67,38 @@ def demo(output: Output, *, keep: bool, folder: Path | None, postgres: bool) -> 
         finish(ExitCode.FOUND)
 
 
-async def _until_ended(output: Output, processes: Processes, folder: Path, *, keep: bool, postgres: bool) -> bool:
+async def _until_ended(
+    output: Output, processes: Processes, folder: Path, tell: Tell, *, keep: bool, postgres: bool
+) -> bool:
     with signals_cancel():
         if not postgres:
-            return await _demo(output, processes, folder, Standing(), keep=keep)
+            return await tell(output, processes, folder, Standing(), keep=keep)
         server = PostgresServer(processes, folder)
         try:
             server.start()
             journal_url, inventory_database_url = server.stores()
             standing = Standing(journal_url=journal_url, inventory_database_url=inventory_database_url)
-            return await _demo(output, processes, folder, standing, keep=keep)
+            return await tell(output, processes, folder, standing, keep=keep)
         finally:
             server.remove()
+
+
+async def _training(output: Output, processes: Processes, folder: Path, standing: Standing, *, keep: bool) -> bool:
+    output.progress("Counterfoil: a restore repeats arithmetic; it undoes no effect.\n")
+    output.progress("Starting Temporal, a journal, an inventory, one worker; then training on three processes.\n")
+    async with running_stack(
+        processes, folder, stock=STOCK, origin=ORIGIN, workers=1, ui=keep, standing=standing, faults=False
+    ) as stack:
+        report = await TrainingAct(stack, folder).run()
+        output.result(report.document(), people=lambda: _say(output, tell_training(report)))
+        if keep:
+            await _until_told(output, f"\nTemporal's UI is at {stack.temporal.ui_url} until Ctrl-C ends everything.")
+    return report.passed
+
+
+def _say(output: Output, lines: Sequence[str]) -> None:
+    for line in lines:
+        output.say(line)
 
 
 async def _demo(output: Output, processes: Processes, folder: Path, standing: Standing, *, keep: bool) -> bool:

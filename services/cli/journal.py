@@ -19,6 +19,7 @@ from services.cli.words import document, entry_words, moment
 from services.journal import seals
 from services.journal.export import export as export_journal
 from services.journal.seals import SealMark, Watermark
+from services.journal.since import since
 from services.journal.verification import Verification
 from services.journal.verification import verify as verify_journal
 from services.settings import JournalSettings
@@ -138,17 +139,41 @@ def _written(file: str) -> Iterator[BinaryIO]:
 
 
 @journal.command(short_help="Say how far the journal has come, to be kept elsewhere.")
+@click.option("--at", type=click.IntRange(0), metavar="SEAL", help="What was committed since this seal; 0: ever.")
 @pass_output
-def watermark(output: Output) -> None:
+def watermark(output: Output, at: int | None) -> None:
     """Say how far the journal has come: its id, its last entry, its last seal, and what is not sealed yet.
 
-    Keep what --json prints where whoever can change the journal cannot change it; `verify --against` compares it.
+    Keep what --json prints where whoever can change the journal cannot change it; `verify --against` compares it. A
+    training checkpoint keeps it too, with the keys that are `pending`; `--at` with the number of the seal in it says
+    what was `committed_since`, which no restore of the checkpoint undoes.
 
-    Exit codes: 0 said, 2 wrong use, 3 the journal is unreachable.
+    Exit codes: 0 said, 1 the journal has no such SEAL, 2 wrong use, 3 the journal is unreachable.
     """
     with open_journal_engine(JournalSettings.read()) as engine:
-        stands = seals.watermark(engine)
-    output.result(asdict(stands), people=lambda: output.table(("journal", stands.journal_id), _rows(stands)))
+        found = since(engine, at)
+    stands = found.stands
+
+    def people() -> None:
+        output.table(("journal", stands.journal_id), [*_rows(stands), ("keys without an outcome", len(found.pending))])
+        if at is None:
+            return
+        if at > 0 and found.at is None:
+            output.say(f"\nThe journal has no seal {at}: it is behind whoever saw one, or another journal.")
+            return
+        output.say(f"\nCommitted since seal {at}: {len(found.committed)}")
+        if found.committed:
+            rows = [(each.key, f"{each.scope}/{each.name}", each.reservation_id) for each in found.committed]
+            output.table(("key", "effect", "reservation"), rows)
+
+    document = asdict(stands) | {
+        "at": None if found.at is None else asdict(found.at),
+        "pending": list(found.pending),
+        "committed_since": [asdict(each) for each in found.committed],
+    }
+    output.result(document, people=people)
+    if at and found.at is None:
+        finish(ExitCode.FOUND)
 
 
 def _rows(stands: Watermark) -> list[tuple[str, object]]:

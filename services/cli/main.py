@@ -24,6 +24,12 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "worker": ("services.cli.worker", "worker", "Run a worker process."),
     "setup": ("services.cli.setup", "setup", "Make what a deployment needs: attributes, Schedule, tenant marker."),
     "inventory": ("services.cli.inventory", "inventory", "Serve the mock inventory; see and deliver stock."),
+    "train": ("services.cli.train", "train", "The reference learner, killed and taken up again, bit for bit."),
+    "checkpoint": (
+        "services.cli.checkpoint",
+        "checkpoint",
+        "Training checkpoints: list, verify, restore, plan, prune.",
+    ),
     "migrate": ("services.cli.migrate", "migrate", "Bring a database to this build's schema."),
 }
 

@@ -66,6 +66,29 @@ def test_the_demo_does_what_it_says(tmp_path: Path) -> None:
     assert {"journal.db", "inventory.db", "temporal.db", "worker-1.log"} <= {each.name for each in folder.iterdir()}
 
 
+@pytest.mark.timeout(180)
+def test_a_restored_training_run_undoes_no_reservation(counterfoil: Run, tmp_path: Path) -> None:
+    """The weights repeat, the units do not come back, and the same position meets the same key."""
+    done = subprocess.run(
+        [COUNTERFOIL, "demo", "--act", "training", "--json", "--folder", str(tmp_path / "kept")],
+        env=environment({}), capture_output=True, text=True, timeout=170, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["unfulfilled"] == []
+    first, again = document["reservations"]
+    assert first == again
+    assert document["available"] == [10, 8, 8, 8, 8]
+    comparison = document["comparison"]
+    assert (comparison["equal_to_uninterrupted"], comparison["resumed_from"], comparison["draws"]) == (True, 17, 80)
+    assert comparison["effects"]["undone"] == 0
+    assert [each["reservation_id"] for each in comparison["effects"]["not_undone"]] == [first]
+    assert comparison["effects"]["not_undone"][0]["key"] == document["key"]
+    folder = tmp_path / "kept/checkpoints"
+    shown = json.loads(counterfoil("checkpoint", "show", "--root", str(folder), "--json").stdout)
+    assert shown["effects"]["statement"] == "restore does not undo effects"
+
+
 @pytest.fixture
 def begun(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """A demo whose incidents run, its temporary folders in ours."""

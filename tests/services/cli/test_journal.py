@@ -145,12 +145,36 @@ def test_a_watermark_says_how_far_the_journal_has_come(counterfoil: Run, own: di
     """Before the first seal, and after it."""
     people = counterfoil("journal", "watermark", **own)
     assert people.returncode == 0
-    assert [line.split()[-1] for line in people.stdout.splitlines()][1:] == ["14", "none", "14"]
+    assert [line.split()[-1] for line in people.stdout.splitlines()][1:] == ["14", "none", "14", "1"]
     before = json.loads(counterfoil("journal", "watermark", "--json", **own).stdout)
     assert (before["seal"], before["unsealed"]) == (None, 14)
     sealed = json.loads(counterfoil("journal", "seal", "--json", **own).stdout)
     after = json.loads(counterfoil("journal", "watermark", "--json", **own).stdout)
-    assert after == {name: sealed[name] for name in ("journal_id", "last_entry_id", "seal", "unsealed")}
+    kept = ("journal_id", "last_entry_id", "seal", "unsealed")
+    assert {name: after[name] for name in kept} == {name: sealed[name] for name in kept}
+    assert (after["at"], after["committed_since"]) == (sealed["seal"], [])
+    assert len(after["pending"]) == 1
+
+
+def test_a_watermark_at_a_seal_says_what_was_committed_since(counterfoil: Run, own: dict[str, str]) -> None:
+    """For who put something else back: what is named is not undone by that."""
+    counterfoil("journal", "seal", **own)
+    done = counterfoil("journal", "watermark", "--at", "0", "--json", **own)
+    ever = json.loads(done.stdout)["committed_since"]
+    assert done.returncode == 0
+    assert {each["name"] for each in ever} == {"done", "late"}
+    assert all(each["key"].startswith("cf1-") and each["receipt_id"] for each in ever)
+    people = counterfoil("journal", "watermark", "--at", "0", **own)
+    assert ever[0]["key"] in people.stdout
+    assert json.loads(counterfoil("journal", "watermark", "--at", "1", "--json", **own).stdout)["committed_since"] == []
+
+
+def test_a_seal_that_the_journal_does_not_have_is_1(counterfoil: Run, own: dict[str, str]) -> None:
+    """A journal that is behind is not taken for one in which nothing was done."""
+    done = counterfoil("journal", "watermark", "--at", "9", **own)
+    assert (done.returncode, "The journal has no seal 9" in done.stdout) == (1, True)
+    document = json.loads(counterfoil("journal", "watermark", "--at", "9", "--json", **own).stdout)
+    assert document["at"] is None
 
 
 def test_a_journal_that_is_whole_is_0(counterfoil: Run, own: dict[str, str]) -> None:

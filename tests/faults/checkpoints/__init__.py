@@ -1,0 +1,1 @@
+"""Deaths, delays and races of the checkpoint store."""

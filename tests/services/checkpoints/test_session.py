@@ -1,0 +1,123 @@
+"""Sessions of real processes: what all agree on, and what one of them alone cannot undo."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.checkpoints.delays import wait_for
+from tests.services.checkpoints.crew import PATIENCE_SECONDS, Crew, Player
+from tests.services.checkpoints.session_stories import whole
+
+SHORT = {"entry_seconds": 0.5, "capture_seconds": 0.5, "persist_seconds": 5.0, "margin_seconds": 2.0}
+
+
+@pytest.fixture
+def crew(tmp_path: Path) -> Iterator[Crew]:
+    """Processes of this test alone."""
+    with Crew(tmp_path) as playing:
+        yield playing
+
+
+def told(players: list[Player], step: str) -> list[list[dict[str, Any]]]:
+    """What each said of a step, by contributor."""
+    for player in players:
+        assert player.said, player.errors
+    return [[said for said in player.said if said.get("step") == step] for player in players]
+
+
+@pytest.mark.parametrize("world", [1, 3])
+def test_what_was_captured_is_what_comes_back_whatever_the_trainer_did_since(crew: Crew, world: int) -> None:
+    """C01 C07 C11 C13: arrays, moments, each one's own generator and cursor, values and counters, of update 4."""
+    players = crew.play("script", world, steps=[["update", 4], ["async"], ["update", 3], ["wait"], ["tell"]])
+    assert told(players, "wait") == [[{"step": "wait", "saved": 2, "updates": 4}]] * world
+    assert [each[0]["state"] for each in told(players, "tell")] == [whole(7, rank) for rank in range(world)]
+    players = crew.play("script", world, steps=[["resume"]])
+    for rank, (resumed,) in enumerate(told(players, "resume")):
+        assert (resumed["sequence"], resumed["skipped"], resumed["state"]) == (2, [], whole(4, rank))
+
+
+def test_a_run_without_a_checkpoint_begins_as_it_is(crew: Crew) -> None:
+    """Nobody resumes, and nothing is touched."""
+    players = crew.play("script", 2, steps=[["resume"], ["latest"]])
+    assert told(players, "resume") == [[{"step": "resume", "there": False, "untouched": True}]] * 2
+    assert told(players, "latest") == [[{"step": "latest", "latest": None, "skipped": []}]] * 2
+
+
+def test_a_dead_start_is_never_heard_and_its_checkpoint_is_resumed_by_all(crew: Crew) -> None:
+    """D12: killed in the middle of its second save; the next start of the same run reads nothing of what it said."""
+    crew.play("script", 3, steps=[["update", 2], ["save"], ["update"], ["save"]])
+    steps = [["resume"], ["update"], ["async"], ["await", "never"]]
+    players = crew.start("script", 3, steps=steps, by_rank={2: {"hold": ["staged"]}})
+    crew.held("staged", 2)
+    for player in players:
+        player.kill()
+    players = crew.play("script", 3, steps=[["resume"], ["update"], ["save"]])
+    for rank, (resumed,) in enumerate(told(players, "resume")):
+        assert (resumed["sequence"], resumed["state"]) == (3, whole(3, rank))
+    assert [each["saved"] for (each,) in told(players, "save")] == [6, 6, 6]
+
+
+def test_contributors_of_different_contracts_or_worlds_do_not_begin(crew: Crew) -> None:
+    """Both are named, at both, and the run's log stays empty."""
+    players = crew.play("script", 2, steps=[], by_rank={1: {"contract": {"boundary": "somewhere else"}}})
+    assert [player.last["error"] for player in players] == ["Incompatible", "Incompatible"]
+    assert "contributor 1: contract" in players[0].last["message"]
+    assert not list(crew.root.glob("runs/r1/log/*"))
+    players = crew.play("script", 2, steps=[], by_rank={1: {"world": 3}})
+    assert [player.last["error"] for player in players] == ["Incompatible", "Incompatible"]
+
+
+def test_a_contributor_that_does_not_start_leaves_the_run_to_whoever_has_it(crew: Crew) -> None:
+    """Nobody is fenced before all have met."""
+    (player,) = crew.play("script", 2, ranks=[0], steps=[], deadlines=SHORT)
+    assert (player.last["error"], player.last["message"][:13]) == ("ContributorMissing", "Contributor 1")
+    assert not list(crew.root.glob("runs/r1/log/*"))
+
+
+def test_a_stop_signal_between_two_looks_stops_all_at_one_update(crew: Crew) -> None:
+    """D17: it comes to contributor 1 after its look at update 6; all stop at 7, and update 7 is what is saved."""
+    players = crew.play("until-stopped", 3, by_rank={1: {"signalled": [6]}})
+    assert [player.last for player in players] == [{"stopped": 7, "saved": 7}] * 3
+
+
+def test_a_look_at_different_updates_is_refused_by_both_numbers(crew: Crew) -> None:
+    """Ranks out of step would stop at different updates."""
+    players = crew.play("script", 2, steps=[["stop"], ["update"], ["stop"]], by_rank={1: {"steps": [["stop"]] * 2}})
+    for first, second in told(players, "stop"):
+        assert first == {"step": "stop", "stop": False}
+        assert second["error"] == "CutVersionMismatch"
+        assert second["message"].startswith("rank 1: updates 0 != 1")
+
+
+def test_looks_leave_no_files_behind_them(crew: Crew) -> None:
+    """A million iterations are not a million files."""
+    crew.play("script", 2, steps=[["stop"]] * 5)
+    left = [path.name for path in crew.root.glob("runs/r1/meet/*/*")]
+    assert sorted(left) == ["go-on.5", "joined.0", "joined.1", "open"]
+
+
+def test_a_signal_alone_is_a_wish_and_kills_nobody(crew: Crew) -> None:
+    """SIGTERM to one contributor: all hear of it at the next look."""
+    players = crew.play(
+        "script", 2, steps=[["stop"], ["stop"]], by_rank={1: {"steps": [["stop"], ["signal"], ["stop"]]}}
+    )
+    assert [[each["stop"] for each in looks] for looks in told(players, "stop")] == [[False, True]] * 2
+    assert [player.returncode for player in players] == [0, 0]
+
+
+def test_a_coordinator_that_was_taken_over_is_told_so_and_its_session_is_over(crew: Crew) -> None:
+    """Another start opens the run; the first one's next save is nobody's checkpoint, at all of its contributors."""
+    steps = [["update"], ["save"], ["await", "taken-over"], ["update"], ["save"], ["save"], ["stop"]]
+    players = crew.start("script", 2, steps=steps)
+    assert wait_for(crew.root / "runs/r1/log/2.json", longest_seconds=PATIENCE_SECONDS)
+    second = crew.play("script", 2, steps=[["resume"], ["update", 4], ["save"]])
+    crew.folder.joinpath("taken-over").touch()
+    for player in players:
+        player.end()
+    for saves, looks in zip(told(players, "save"), told(players, "stop"), strict=True):
+        assert [each.get("error") for each in [*saves, *looks]] == [None, *["FencedWriter"] * 3]
+    assert [each["sequence"] for (each,) in told(second, "resume")] == [2, 2]
+    (player,) = crew.play("script", 1, steps=[["latest"]])
+    assert player.last["latest"] == told(second, "save")[0][0]["saved"]

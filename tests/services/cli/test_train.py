@@ -1,0 +1,59 @@
+"""`counterfoil train`: exit codes, one JSON object, and what it refuses."""
+
+import json
+from pathlib import Path
+
+from tests.services.cli.conftest import Run
+
+
+def test_a_killed_run_that_is_equal_is_0(counterfoil: Run, tmp_path: Path) -> None:
+    """Three processes, killed; two take it up. stdout is one object, progress is on stderr."""
+    done = counterfoil(
+        "train", "--root", str(tmp_path / "ckpt"), "--updates", "12", "--kill-at", "5", "--ranks", "3",
+        "--resume-ranks", "2", "--json",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["equal_to_uninterrupted"] is True
+    assert (document["draws"], document["updates"], document["resumed_from"]) == (24, 12, 5)
+    assert (document["first_difference"], document["missing_roles"]) == (None, [])
+    assert [dead["returncode"] for dead in document["killed"]] == [-9, -9, -9]
+    assert len({dead["pid"] for dead in document["killed"]}) == 3
+    assert "uninterrupted" in done.stderr
+
+
+def test_weights_alone_are_1_and_name_what_is_missing(counterfoil: Run, tmp_path: Path) -> None:
+    """No full checkpoint was written, so nothing can be taken up."""
+    root = str(tmp_path / "ckpt")
+    done = counterfoil("train", "--root", root, "--updates", "8", "--weights-only")
+    assert done.returncode == 1
+    assert "moment_m, moment_v" in done.stdout
+    document = json.loads(
+        counterfoil("train", "--root", root, "--run", "r2", "--updates", "8", "--weights-only", "--json").stdout
+    )
+    assert {"moment_m", "moment_v", "cursor", "rng"} <= set(document["missing_roles"])
+    assert document["equal_to_uninterrupted"] is False
+
+
+def test_a_run_that_is_there_goes_on_and_is_not_killed_again(counterfoil: Run, tmp_path: Path) -> None:
+    """--kill-at wants a new run; without it the run takes up what is in the folder."""
+    root = str(tmp_path / "ckpt")
+    first = counterfoil("train", "--root", root, "--updates", "8", "--kill-at", "3", "--kill-during", "save",
+                        "--checkpoint-every", "2", "--json")  # fmt: skip
+    assert (first.returncode, json.loads(first.stdout)["resumed_from"]) == (0, 2)
+    again = counterfoil("train", "--root", root, "--updates", "8", "--kill-at", "3")
+    assert (again.returncode, "has a run reference already" in again.stderr) == (2, True)
+    on = json.loads(counterfoil("train", "--root", root, "--updates", "8", "--json").stdout)
+    assert (on["equal_to_uninterrupted"], on["resumed_from"], on["killed"]) == (True, 8, [])
+    other = counterfoil("train", "--root", root, "--updates", "16", "--json")
+    assert other.returncode == 1
+    assert "config.schedule 8 != 16" in json.loads(other.stdout)["error"]["message"]
+
+
+def test_a_kill_that_cannot_come_is_wrong_use(counterfoil: Run, tmp_path: Path) -> None:
+    """Contributors run on past N: there have to be updates left."""
+    root = str(tmp_path / "ckpt")
+    assert counterfoil("train", "--root", root, "--updates", "8", "--kill-at", "6").returncode == 2
+    assert counterfoil("train", "--root", root, "--kill-during", "save").returncode == 2
+    assert counterfoil("train").returncode == 2
+    assert not (tmp_path / "ckpt").exists()
