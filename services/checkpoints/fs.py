@@ -138,16 +138,22 @@ class Folder:
         """When the name's content last changed, as the file system's clock says."""
         return os.stat(name, dir_fd=self._descriptor, follow_symlinks=False).st_mtime
 
-    def open(self, name: str) -> "ReadFile":
+    def open(self, name: str, *, direct: bool = False) -> "ReadFile":
         """A regular file, for reading.
+
+        Args:
+            name: the file.
+            direct: past the page cache, where the file system allows it: what is read is then what the disk has.
 
         Raises:
             FileNotFoundError: it is not there.
             ManifestInvalid: it is a link, a fifo, a device or a folder.
         """
         try:
-            descriptor = os.open(name, os.O_RDONLY | _SAFE, dir_fd=self._descriptor)
+            descriptor = os.open(name, os.O_RDONLY | _SAFE | (_DIRECT if direct else 0), dir_fd=self._descriptor)
         except OSError as error:
+            if error.errno == errno.EINVAL and direct:
+                return self.open(name)
             if error.errno in {errno.ELOOP, errno.ENXIO}:
                 raise ManifestInvalid(f"{self.path}/{name} is not a regular file; nothing of it was read") from error
             raise
@@ -155,7 +161,7 @@ class Folder:
         if not stat.S_ISREG(found.st_mode):
             os.close(descriptor)
             raise ManifestInvalid(f"{self.path}/{name} is not a regular file; nothing of it was read")
-        return ReadFile(descriptor, f"{self.path}/{name}", found.st_size)
+        return ReadFile(descriptor, f"{self.path}/{name}", found.st_size, direct=direct)
 
     def read(self, name: str, limit: int) -> bytes:
         """All bytes of a small file.
@@ -267,8 +273,9 @@ class ReadFile:
         size: its length when it was opened.
     """
 
-    def __init__(self, descriptor: int, path: str, size: int) -> None:
+    def __init__(self, descriptor: int, path: str, size: int, *, direct: bool = False) -> None:
         self._descriptor = descriptor
+        self._direct = direct
         self.path = path
         self.size = size
 
@@ -283,15 +290,35 @@ class ReadFile:
     def read_into(self, target: memoryview, offset: int) -> None:
         """Fill the target from the file.
 
+        Past the page cache both begin at a multiple of 4096, and the length is one.
+
         Raises:
             SizeMismatch: the file ends before.
         """
         done = 0
         while done < len(target):
-            got = os.preadv(self._descriptor, [target[done : done + CHUNK_BYTES]], offset + done)
+            got = self._read(target[done : done + CHUNK_BYTES], offset + done)
             if got == 0:
                 raise SizeMismatch(f"{self.path} ends at byte {offset + done}, where more was recorded")
             done += got
+
+    def _read(self, target: memoryview, offset: int) -> int:
+        try:
+            return os.preadv(self._descriptor, [target], offset)
+        except OSError as error:
+            if error.errno != errno.EINVAL or not self._direct:
+                raise
+            _without_direct(self._descriptor)
+            self._direct = False
+            return os.preadv(self._descriptor, [target], offset)
+
+
+def _without_direct(descriptor: int) -> None:
+    """From here on through the page cache: the file system opened it otherwise, and then refused."""
+    if sys.platform == "linux":
+        import fcntl  # noqa: PLC0415 - where O_DIRECT is
+
+        fcntl.fcntl(descriptor, fcntl.F_SETFL, fcntl.fcntl(descriptor, fcntl.F_GETFL) & ~_DIRECT)
 
 
 class _Writer:
@@ -334,17 +361,10 @@ class _Writer:
             except OSError as error:
                 if error.errno != errno.EINVAL or not self.direct:
                     raise
-                self._without_direct()
+                _without_direct(self._descriptor)
+                self.direct = False
                 _write_all(self._descriptor, data, self._offset)
         self._offset += len(data)
-
-    def _without_direct(self) -> None:
-        if sys.platform == "linux":
-            import fcntl  # noqa: PLC0415 - where O_DIRECT is
-
-            flags = fcntl.fcntl(self._descriptor, fcntl.F_GETFL)
-            fcntl.fcntl(self._descriptor, fcntl.F_SETFL, flags & ~_DIRECT)
-        self.direct = False
 
 
 def _write_all(descriptor: int, data: memoryview, offset: int) -> None:
@@ -361,6 +381,13 @@ def as_bytes(view: memoryview) -> memoryview:
 def aligned(part: memoryview) -> bool:
     """Whether the bytes begin at a multiple of 4096, as O_DIRECT asks of them."""
     return np.frombuffer(part, np.uint8).ctypes.data % BLOCK_BYTES == 0 if len(part) else True
+
+
+def aligned_bytes(length: int) -> "np.ndarray[tuple[int], np.dtype[np.uint8]]":
+    """New memory that begins at a multiple of 4096."""
+    raw = np.empty(length + BLOCK_BYTES, np.uint8)
+    start = -raw.ctypes.data % BLOCK_BYTES
+    return raw[start : start + length]
 
 
 def padded_length(nbytes: int) -> int:

@@ -142,6 +142,20 @@ def test_a_file_that_ends_early_is_named(folder: fs.Folder, tmp_path: Path) -> N
         file.read_into(memoryview(bytearray(3)), 3)
 
 
+@pytest.mark.parametrize("direct", [True, False])
+def test_what_is_read_past_the_page_cache_is_the_same(folder: fs.Folder, direct: bool) -> None:
+    """And a file that ends inside a block is too short there, too."""
+    data = np.random.default_rng(2).integers(0, 256, (9 << 20) + 4096, np.uint8)
+    folder.write_new("x", [data.data])
+    target = fs.aligned_bytes(len(data) - 4096)
+    assert target.ctypes.data % 4096 == 0
+    with folder.open("x", direct=direct) as file:
+        file.read_into(target.data, 4096)
+        assert target.tobytes() == data[4096:].tobytes()
+        with pytest.raises(SizeMismatch):
+            file.read_into(target.data, 8192)
+
+
 def test_names_leave_out_what_a_dead_writer_left(folder: fs.Folder, tmp_path: Path) -> None:
     """Readers see names that were given."""
     (tmp_path / (fs.TEMPORARY + "0")).write_text("")
