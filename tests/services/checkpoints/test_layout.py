@@ -49,7 +49,7 @@ def test_a_linked_folder_is_refused(tmp_path: Path) -> None:
         Run.open(tmp_path, "r1")
 
 
-@pytest.mark.parametrize("name", [*RESERVED, "captured.0", "failed.1", "vote.1.2"])
+@pytest.mark.parametrize("name", [*sorted(RESERVED), "captured.0", "failed.1", "vote.1.2"])
 def test_no_contributor_has_a_messages_name(name: str) -> None:
     """Its record would be taken for the message."""
     with pytest.raises(ManifestInvalid, match="message"):
