@@ -140,10 +140,18 @@ class OperatorJournal(Journal):
 
         return self._write(work)
 
-    def redo_refused(self, row: EffectRow, *, by: str, second: str = "") -> str:
-        """Why a redo of this generation would be refused now; empty where it would not."""
+    def redo_refused(self, command: Command, *, second: str = "") -> str:
+        """Why this redo would be refused now; empty where it would not."""
+
+        def work(tx: Writing) -> None:
+            row = self._existing(tx, command.key)
+            self._require_redoable(tx, row, by=command.by, second=second)
+            decision = self._standing(tx.connection, row.origin, row.scope, row.name, row.generation + 1)
+            if decision is not None and decision.body.get("command_id") != command.id:
+                raise Refused(_decided_before(decision))
+
         try:
-            self._write(lambda tx: self._require_redoable(tx, row, by=by, second=second))
+            self._write(work)
         except Refused as error:
             return str(error)
         return ""
