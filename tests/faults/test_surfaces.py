@@ -17,7 +17,7 @@ from workflows import policies, search_attributes
 
 pytestmark = pytest.mark.temporal
 
-PENDING, UNKNOWN, FROZEN, STUCK, SWEEPS = (saved.query for saved in SAVED_QUERIES)
+PENDING, UNKNOWN, _, FROZEN, STUCK, SWEEPS = (saved.query for saved in SAVED_QUERIES)
 MANY = 100
 
 

@@ -11,6 +11,7 @@ from services.drill.processes import wait_until
 from services.drill.stack import Stack
 from services.effects.keys import derive_key
 from services.effects.states import EffectState
+from services.saved_queries import SAVED_QUERIES
 from tests.services.cli.conftest import Ask, Run
 from tests.services.inventory.conftest import Caller, connect
 
@@ -136,6 +137,13 @@ async def test_who_waits_for_a_person_over_an_effect_says_over_which(
     )  # fmt: skip
     shown = await ask("incident", "show", "INC-doubt")
     assert f"reserve-filter waits for a person: counterfoil effects show {key}\n" in shown.stdout
+    (persons,) = (saved.query for saved in SAVED_QUERIES if saved.title.startswith("In doubt"))
+
+    async def listed() -> bool:
+        found = deployment.client.list_workflows(f"{persons} AND WorkflowId = 'INC-doubt'")
+        return [workflow.id async for workflow in found] == ["INC-doubt"]
+
+    await wait_until(listed, timeout_seconds=30.0, what="the saved query finds it")
     await deployment.client.get_workflow_handle("INC-doubt").terminate()
 
 
