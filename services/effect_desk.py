@@ -146,7 +146,7 @@ class EffectDesk:
 
         async def work(row: EffectRow, _repeated: bool) -> Ruling:
             if dry_run:
-                why = await asyncio.to_thread(self._journal.redo_refused, row, by=by, second=second)
+                why = await asyncio.to_thread(self._journal.redo_refused, row, command, second=second)
                 if why:
                     return _refused(command, row, f"It cannot be redone: {why}.")
                 return _would(command, row, f"generation {row.generation + 1} is decided and sent")

@@ -85,7 +85,7 @@ MUTANTS: Final = (
         before=" or one.late_stands\n",
         after="\n",
         tests=(
-            f"{_REDO_TESTS}::test_a_late_report_that_is_believed_counts_as_committed_until_it_is_back_or_written_off",
+            f"{_REDO_TESTS}::test_a_late_report_that_is_believed_counts_as_committed_until_it_is_back",
             f"{_OPERATOR_TESTS}::test_a_believed_report_stands_until_it_is_released_or_written_off",
         ),
         paired="a voided generation that landed all the same",

@@ -12,6 +12,7 @@ branch_labels = None
 depends_on = None
 
 WATCHED = "state = 'committed' AND {accepted} AND (closed_as IS NULL OR closed_as != 'completed')"
+LEFT = "state = 'committed' AND {accepted} AND closed_as IS NOT NULL AND closed_as != 'completed'"
 
 
 def upgrade() -> None:
@@ -25,6 +26,14 @@ def upgrade() -> None:
         postgresql_where=sa.text(WATCHED.format(accepted="accepted IS false")),
     )
     op.create_index(
+        "ix_effects_left",
+        "effects",
+        ["key"],
+        sqlite_where=sa.text(LEFT.format(accepted="accepted IS 0")),
+        postgresql_where=sa.text(LEFT.format(accepted="accepted IS false")),
+    )
+    op.create_index("ix_effects_state", "effects", ["state"])
+    op.create_index(
         "ix_effects_alarmed",
         "effects",
         ["key"],
@@ -35,6 +44,8 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     op.drop_index("ix_effects_alarmed", table_name="effects")
+    op.drop_index("ix_effects_state", table_name="effects")
+    op.drop_index("ix_effects_left", table_name="effects")
     op.drop_index("ix_effects_watched", table_name="effects")
     op.drop_column("effects", "accepted")
     op.drop_column("effects", "closed_as")

@@ -204,7 +204,7 @@ def test_nothing_is_redone_over_what_may_still_stand(
         journal.decide_redo(command(key=key))
     row = journal.effect(key)
     assert row is not None
-    assert said in journal.redo_refused(row, by="ada")
+    assert said in journal.redo_refused(row, command(key=key))
     assert journal.all_entries() == before
 
 
