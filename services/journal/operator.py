@@ -9,6 +9,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import sqlalchemy as sa
+
+from services.database import reading
 from services.effects.commands import LATE_RULINGS, Command, RulingKind
 from services.effects.keys import NAME_LIMIT, derive_key, release_name, released_name
 from services.effects.records import Answer, EffectRow, Intent, Receipt
@@ -168,6 +171,11 @@ class OperatorJournal(Journal):
         except Refused as error:
             return str(error)
 
+    def release_of(self, row: EffectRow) -> EffectRow | None:
+        """The newest generation of an effect's release; None without one."""
+        with reading(self._engine) as connection:
+            return self._newest_release(connection, row)
+
     def believed(self, key: str) -> Receipt | None:
         """The late report that a person believes of an effect, and that nobody has written off; None without one."""
         return believed_report(self.entries(key))
@@ -233,13 +241,16 @@ class OperatorJournal(Journal):
         )
 
     def _release_of(self, tx: Writing, row: EffectRow) -> EffectRow | None:
-        """The newest generation of its release, locked: it must not be sent between the look and the decision."""
+        """Its release, locked: it must not be sent between the look and the decision."""
+        newest = self._newest_release(tx.connection, row)
+        return None if newest is None else self._locked(tx, newest.key)
+
+    def _newest_release(self, connection: sa.Connection, row: EffectRow) -> EffectRow | None:
         if len(row.name) > NAME_LIMIT:
             return None
         name = release_name(row.name, row.generation)
-        found = [other for other in self._related(tx.connection, row) if other.name == name]
-        newest = max(found, key=lambda other: other.generation, default=None)
-        return None if newest is None else self._locked(tx, newest.key)
+        found = [other for other in self._related(connection, row) if other.name == name]
+        return max(found, key=lambda other: other.generation, default=None)
 
 
 def believed_report(entries: Sequence[Entry]) -> Receipt | None:
