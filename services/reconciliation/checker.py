@@ -60,7 +60,7 @@ def check(snapshot: Snapshot, provider: ProviderHalf, *, origin: str | None = No
     seen = _seen_before(provider, journal)
     findings += _without_row(provider, seen, journal, origins)
     findings += check_ledger(provider, seen)
-    ruled = _dealt_with(snapshot, journal, receipts | provider.dropped)
+    ruled = _dealt_with(snapshot, journal, {**provider.dropped, **receipts})
     first: dict[tuple[Rule, str], Finding] = {}
     resolved: set[str] = set()
     for finding in findings:
@@ -232,8 +232,9 @@ def _said_of(row: EffectRow, shown: Receipt | Remains | None, late: set[str]) ->
     if shown is not None and shown.receipt_id in late:
         return True
     # An assertion stands where the provider cannot say: this effect's own receipt says it.
-    own = isinstance(shown, Receipt) and mismatch(row, shown) is None
-    return row.asserted and not (own and not agree(row.state, shown.outcome))
+    if isinstance(shown, Receipt) and mismatch(row, shown) is None and not agree(row.state, shown.outcome):
+        return False
+    return row.asserted
 
 
 def _expired(provider: ProviderHalf) -> set[str]:
