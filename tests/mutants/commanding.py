@@ -13,6 +13,7 @@ _DESK_TESTS: Final = "tests/services/test_effect_desk.py"
 _WORKFLOW: Final = "workflows/effects.py"
 _WORKFLOW_TESTS: Final = "tests/workflows/test_effect_command.py"
 _LATE_TESTS: Final = "tests/services/journal/test_late_rulings.py"
+_STORIES: Final = "tests/services/test_effect_desk_stories.py"
 _CHECKER: Final = "services/reconciliation/checker.py"
 _RULINGS_TESTS: Final = "tests/services/reconciliation/test_rulings.py"
 _ONE_BARS: Final = (f"{_REDO_TESTS}::test_one_former_generation_that_may_still_do_something_or_stands_bars_it",)
@@ -320,8 +321,7 @@ MUTANTS: Final = (
             "        believed = Receipt(late[0].body['receipt']) if late else None\n        return None if"
         ),
         tests=(
-            "tests/services/test_effect_desk_stories.py::"
-            "test_of_a_late_report_that_is_wrong_or_written_off_nothing_is_given_back",
+            f"{_STORIES}::test_of_a_late_report_that_is_wrong_or_written_off_nothing_is_given_back",
         ),
         paired="one person dismisses a report, and another releases it",
     ),
