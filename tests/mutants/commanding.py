@@ -176,8 +176,11 @@ MUTANTS: Final = (
         name="a-late-observation-stays-for-ever",
         rule="G6",
         file=_OPERATOR,
-        before='return self._update(tx, row, {"alarmed": False})',
-        after="return row",
+        before=(
+            '            tx.append(row.key, "resolution", command.body(ruling=ruling))\n'
+            '            return self._update(tx, row, {"alarmed": False})\n'
+        ),
+        after="            return row\n",
         tests=(f"{_OPERATOR_TESTS}::test_a_late_observation_that_was_dealt_with_bars_nothing_more",),
         paired="a person who has dealt with it",
     ),
@@ -320,9 +323,7 @@ MUTANTS: Final = (
             "        late = [e for e in self._journal.entries(row.key) if e.kind == 'late_observation']\n"
             "        believed = Receipt(late[0].body['receipt']) if late else None\n        return None if"
         ),
-        tests=(
-            f"{_STORIES}::test_of_a_late_report_that_is_wrong_or_written_off_nothing_is_given_back",
-        ),
+        tests=(f"{_STORIES}::test_of_a_late_report_that_is_wrong_or_written_off_nothing_is_given_back",),
         paired="one person dismisses a report, and another releases it",
     ),
 )
