@@ -13,6 +13,7 @@ _DESK_TESTS: Final = "tests/services/test_effect_desk.py"
 _WORKFLOW: Final = "workflows/effects.py"
 _WORKFLOW_TESTS: Final = "tests/workflows/test_effect_command.py"
 _LATE_TESTS: Final = "tests/services/journal/test_late_rulings.py"
+_STORIES: Final = "tests/services/test_effect_desk_stories.py"
 _CHECKER: Final = "services/reconciliation/checker.py"
 _RULINGS_TESTS: Final = "tests/services/reconciliation/test_rulings.py"
 _ONE_BARS: Final = (f"{_REDO_TESTS}::test_one_former_generation_that_may_still_do_something_or_stands_bars_it",)
@@ -175,8 +176,11 @@ MUTANTS: Final = (
         name="a-late-observation-stays-for-ever",
         rule="G6",
         file=_OPERATOR,
-        before='return self._update(tx, row, {"alarmed": False})',
-        after="return row",
+        before=(
+            '            tx.append(row.key, "resolution", command.body(ruling=ruling))\n'
+            '            return self._update(tx, row, {"alarmed": False})\n'
+        ),
+        after="            return row\n",
         tests=(f"{_OPERATOR_TESTS}::test_a_late_observation_that_was_dealt_with_bars_nothing_more",),
         paired="a person who has dealt with it",
     ),
@@ -319,12 +323,7 @@ MUTANTS: Final = (
             "        late = [e for e in self._journal.entries(row.key) if e.kind == 'late_observation']\n"
             "        believed = Receipt(late[0].body['receipt']) if late else None\n        return None if"
         ),
-        tests=(
-            (
-                "tests/services/test_effect_desk_stories.py::"
-                "test_of_a_late_report_that_is_wrong_or_written_off_nothing_is_given_back"
-            ),
-        ),
+        tests=(f"{_STORIES}::test_of_a_late_report_that_is_wrong_or_written_off_nothing_is_given_back",),
         paired="one person dismisses a report, and another releases it",
     ),
 )
