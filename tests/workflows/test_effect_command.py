@@ -125,8 +125,8 @@ async def _waiting(stage: Stage) -> WorkflowHandle[Any, Any]:
     return await _waiting_in(stage, 1)
 
 
-async def _waiting_in(stage: Stage, generation: int) -> WorkflowHandle[Any, Any]:
-    """The same, in a generation that the attempts before have led to."""
+async def _waiting_in(stage: Stage, generation: int, *, words: int = 1) -> WorkflowHandle[Any, Any]:
+    """The same, in a generation that the attempts before have led to; it is settled after so many words."""
 
     async def doubted(intent: Intent) -> Any:
         return waiting(intent, state=EffectState.IN_DOUBT, send_again=False)
@@ -138,7 +138,7 @@ async def _waiting_in(stage: Stage, generation: int) -> WorkflowHandle[Any, Any]
         return waiting(request.intent, state=EffectState.IN_DOUBT, send_again=False)
 
     stage.world.attempts.append(doubted)
-    stage.world.settles.extend([still, settled_by_then])
+    stage.world.settles.extend([*[still] * words, settled_by_then])
     handle = await stage.start(Probe.run, ONE)
     await stage.world.until("effects.settle")
     assert stage.world.of("inventory.reserve")[-1].generation == generation
@@ -192,7 +192,7 @@ async def test_what_a_redo_has_to_send_is_sent_by_a_workflow_that_outlives_the_r
 async def test_a_word_about_a_former_generation_is_repeated_by_its_key(stage: Stage) -> None:
     """The run has gone on to the redo; the same command again is about the same generation, and not the next."""
     stage.world.attempts.append(_later)
-    handle = await _waiting_in(stage, 2)
+    handle = await _waiting_in(stage, 2, words=2)
     first, second = (derive_key("demo", handle.id, NAME, generation) for generation in (1, 2))
     stage.world.rulings.extend([ruling(first, command=CommandName.REDO), ruling(second)])
     await handle.execute_update("redo", Redo(effect=first, by="ada", reason="once more"), result_type=Ruling)
