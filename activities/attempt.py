@@ -99,7 +99,7 @@ def standing(row: EffectRow, outcome: Outcome | None, *, waiting: str) -> Standi
     if row.state.terminal and outcome is None:
         waiting = "settled, but its release is under way or a late observation waits for a person"
     if row.state is EffectState.IN_DOUBT:
-        waiting = f"in doubt, a person decides: counterfoil effects show {row.key}"
+        waiting = f"in doubt, a person decides: `counterfoil effects show {row.key}`"
     return Standing(
         key=row.key, state=row.state, outcome=outcome, waiting="" if outcome else waiting, alarmed=row.alarmed
     )

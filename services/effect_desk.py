@@ -17,7 +17,8 @@ from services.effects import keys
 from services.effects.commands import Command, CommandName, Ruling, RulingKind, ToSend, What
 from services.effects.errors import FingerprintMismatch, InvalidCommand, InvalidEffect
 from services.effects.provider import Provider
-from services.effects.records import Answer, Effect, EffectRow, Intent, OutcomeState, Receipt, Seen
+from services.effects.records import Answer, Effect, EffectRow, Intent, Receipt, Seen
+from services.effects.redo import BACK_ALREADY
 from services.effects.states import TERMINAL, EffectState
 from services.journal.operator import OperatorJournal, Refused
 from services.journal.store import Observed
@@ -53,7 +54,8 @@ class EffectDesk:
             if row.alarmed:
                 return _refused(command, row, _ALARMED)
             if row.state.terminal:
-                return _ended(command, row, wanted=_NOTHING_DONE, repeated=repeated)
+                ended = _ended(command, row, wanted=_NOTHING_DONE, repeated=repeated)
+                return await self._as_believed(command, row) or ended
             if row.state is EffectState.IN_DOUBT:
                 return _refused(command, row, "It is in doubt: no void settles it. `resolve` it, with evidence.")
             if dry_run:
@@ -106,14 +108,33 @@ class EffectDesk:
         self, command: Command, row: EffectRow, to: EffectState, *, repeated: bool, dry_run: bool
     ) -> Ruling:
         if not row.alarmed:
-            return _ended(command, row, wanted={to}, repeated=repeated)
+            return await self._as_believed(command, row) or _ended(command, row, wanted={to}, repeated=repeated)
         if to is not row.state:
             how = f"`accept`, `write-off` or `resolve --as {row.state}`"
             return _refused(command, row, f"{_end(row)}, for good. What was reported late is dealt with by {how}.")
         if dry_run:
             return _would(command, row, "the late report is dismissed: it bars the name no more")
-        row = await asyncio.to_thread(self._journal.rule_late, command, RulingKind.DISMISSED)
-        return _done(command, row, f"It ended {row.state}; the late report is dismissed.", repeated=repeated)
+        said = f"It ended {row.state}; the late report is dismissed."
+        return await self._rule_late(command, row, RulingKind.DISMISSED, said, repeated=repeated)
+
+    async def _rule_late(
+        self, command: Command, row: EffectRow, ruling: RulingKind, said: str, *, repeated: bool
+    ) -> Ruling:
+        try:
+            row = await asyncio.to_thread(self._journal.rule_late, command, ruling)
+        except Refused as error:
+            return _refused(command, row, f"The late report is as it was: {error}.")
+        return _done(command, row, said, repeated=repeated)
+
+    async def _as_believed(self, command: Command, row: EffectRow) -> Ruling | None:
+        """The answer to who wants nothing to be done, where a person believes a report that it was."""
+        if row.state is EffectState.COMMITTED:
+            return None
+        believed = await asyncio.to_thread(self._journal.believed, row.key)
+        if believed is None:
+            return None
+        said = f"{_end(row)}, but a later report that it is committed ({believed.receipt_id}) is believed"
+        return _refused(command, row, f"{said}: `release` it, or `write-off`.")
 
     async def _resolve_open(self, command: Command, row: EffectRow, to: EffectState, *, repeated: bool) -> Ruling:
         answer = await self._provider.look_up(row.key)
@@ -148,7 +169,7 @@ class EffectDesk:
 
         async def work(row: EffectRow, _repeated: bool) -> Ruling:
             if dry_run:
-                why = await asyncio.to_thread(self._journal.redo_refused, row, by=by, second=second)
+                why = await asyncio.to_thread(self._journal.redo_refused, command, second=second)
                 if why:
                     return _refused(command, row, f"It cannot be redone: {why}.")
                 return _would(command, row, f"generation {row.generation + 1} is decided and sent")
@@ -210,42 +231,37 @@ class EffectDesk:
         command = Command(name=CommandName.RELEASE, key=key, by=by, reason=reason)
 
         async def work(row: EffectRow, repeated: bool) -> Ruling:
+            if row.alarmed:
+                return _refused(command, row, _ALARMED)
             reservation = await self._reservation(row)
             if reservation is None:
                 return _refused(command, row, f"{_end(row)}: it holds no reservation to release.")
-            if row.alarmed:
-                return _refused(command, row, _ALARMED)
-            name = keys.release_name(row.name, row.generation)
-            release_key = keys.derive_key(row.origin, row.scope, name, 1)
-            own = await asyncio.to_thread(self._journal.effect, release_key)
-            if own is not None and own.state.terminal:
-                outcome = await asyncio.to_thread(self._journal.outcome_of, row)
-                if outcome is not None and outcome.state is OutcomeState.RELEASED:
-                    said = f"{reservation} is released ({own.receipt.receipt_id if own.receipt else 'asserted'})."
-                    return _done(command, row, said, repeated=repeated, new_key=release_key)
-                return _refused(
-                    command, row, f"Its release {release_key} ended {own.state}: look at that key, and redo it."
-                )
+            own = await asyncio.to_thread(self._journal.release_of, row)
+            if own is not None and own.state.terminal and await asyncio.to_thread(self._journal.later, own) is None:
+                return _given_back(command, row, own, reservation, repeated=repeated)
+            send = self._giving_back(command, row, own, reservation)
             if dry_run:
-                return _would(command, row, f"{reservation} is released under {release_key}")
+                return _would(command, row, f"{reservation} is released under {send.key}")
             repeated = await self._record(command)
-            send = ToSend(
-                origin=row.origin,
-                scope=row.scope,
-                effect=Effect(
-                    name=name,
-                    kind=f"{row.provider}.release",
-                    path={"id": reservation},
-                    request={},
-                    summary=f"release {reservation}",
-                ),
-                key=release_key,
-                why=_why(command),
-            )
-            said = f"{reservation} is released by an effect of its own: {release_key}."
-            return _done(command, row, said, repeated=repeated, send=send, new_key=release_key)
+            said = f"{reservation} is released by an effect of its own: {send.key}."
+            return _done(command, row, said, repeated=repeated, send=send, new_key=send.key)
 
         return await self._about(command, work)
+
+    def _giving_back(self, command: Command, row: EffectRow, own: EffectRow | None, reservation: str) -> ToSend:
+        """What gives a reservation back: the release as it was journaled, where it has been begun."""
+        if own is not None:
+            return _again(own, own.key, command)
+        name = keys.release_name(row.name, row.generation)
+        effect = Effect(
+            name=name,
+            kind=f"{row.provider}.release",
+            path={"id": reservation},
+            request={},
+            summary=f"release {reservation}",
+        )
+        key = keys.derive_key(row.origin, row.scope, name, 1)
+        return ToSend(origin=row.origin, scope=row.scope, effect=effect, key=key, why=_why(command))
 
     async def accept(self, key: str, *, by: str, reason: str, dry_run: bool = False) -> Ruling:
         """Take responsibility for what stands: of a workflow that ended otherwise than Completed, or reported late.
@@ -259,14 +275,14 @@ class EffectDesk:
             if row.alarmed:
                 if dry_run:
                     return _would(command, row, "the late report is believed: it counts as committed and unreleased")
-                row = await asyncio.to_thread(self._journal.rule_late, command, RulingKind.BELIEVED)
-                said = "The late report is believed: it counts as committed until it is released."
-                return _done(command, row, said, repeated=repeated)
-            if repeated or (row.state is EffectState.COMMITTED and row.accepted):
+                said = "The late report is believed: it counts as committed until it is released or written off."
+                return await self._rule_late(command, row, RulingKind.BELIEVED, said, repeated=repeated)
+            left = row.state is EffectState.COMMITTED and row.closed_as not in {None, "completed"}
+            if row.accepted or (repeated and not left):
                 return _done(command, row, f"{_end(row)}, and somebody has accepted it.", repeated=repeated)
             if row.state is not EffectState.COMMITTED:
                 return _refused(command, row, f"{_end(row)}: there is nothing that stands.")
-            if row.closed_as in {None, "completed"}:
+            if not left:
                 known = "completed" if row.closed_as else "is open, or no sweep has looked"
                 return _refused(command, row, f"Its workflow {known}: there is nothing to accept.")
             if dry_run:
@@ -330,11 +346,11 @@ class EffectDesk:
         repeated = await asyncio.to_thread(self._journal.was_commanded, command)
         if row is not None:
             self._require_own(row)
-            if row.alarmed:
+            if row.alarmed or await asyncio.to_thread(self._journal.believed, key) is not None:
                 if dry_run:
                     return _would(command, row, "what was reported late is written off: it bars no redo")
-                row = await asyncio.to_thread(self._journal.rule_late, command, RulingKind.WRITTEN_OFF)
-                return _done(command, row, "What was reported late is written off.", repeated=repeated)
+                said = "What was reported late is written off."
+                return await self._rule_late(command, row, RulingKind.WRITTEN_OFF, said, repeated=repeated)
             if repeated:
                 return _done(command, row, "It was written off.", repeated=True)
             return _refused(command, row, f"{_end(row)}: what is written off is an orphan, or what was reported late.")
@@ -383,9 +399,8 @@ class EffectDesk:
             return None
         if row.state is EffectState.COMMITTED and row.receipt is not None:
             return row.receipt.reservation_id
-        entries = await asyncio.to_thread(self._journal.entries, row.key)
-        late = [entry.body["receipt"] for entry in entries if entry.kind == "late_observation"]
-        return next((receipt.get("reservation_id") for receipt in late if receipt["outcome"] == "committed"), None)
+        believed = await asyncio.to_thread(self._journal.believed, row.key)
+        return None if believed is None else believed.reservation_id
 
 
 _ALARMED = (
@@ -433,6 +448,16 @@ def _ended(
         return _done(command, row, f"{_end(row)}.", repeated=repeated)
     asked = " or ".join(sorted(wanted))
     return _ruling(command, row, What.REFUSED, f"{_end(row)}, and not {asked}; that is final.", repeated=repeated)
+
+
+def _given_back(command: Command, row: EffectRow, own: EffectRow, reservation: str, *, repeated: bool) -> Ruling:
+    if own.state is EffectState.COMMITTED:
+        by = own.receipt.receipt_id if own.receipt else "asserted"
+        return _done(command, row, f"{reservation} is released ({by}).", repeated=repeated, new_key=own.key)
+    if own.receipt is not None and own.receipt.reason in BACK_ALREADY:
+        said = f"{reservation} was back already when {own.key} came ({own.receipt.reason})."
+        return _done(command, row, said, repeated=repeated, new_key=own.key)
+    return _refused(command, row, f"Its release {own.key} ended {own.state}: look at that key, and redo it.")
 
 
 def _unconfirmed(command: Command, row: EffectRow, answer: Answer, meanwhile: str, repeated: bool) -> Ruling:

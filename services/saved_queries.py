@@ -7,8 +7,9 @@ journal knows.
 from dataclasses import dataclass
 from urllib.parse import quote
 
+from services.effects.states import EffectState
 from workflows.reconciliation import Reconciliation
-from workflows.search_attributes import PENDING_EFFECTS, UNKNOWN_SINCE
+from workflows.search_attributes import ALARM, EFFECT_STATE, PENDING_EFFECTS, UNKNOWN_SINCE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +23,10 @@ class SavedQuery:
 SAVED_QUERIES = (
     SavedQuery(title="Pending effects", query=f"{PENDING_EFFECTS.name} > 0 AND ExecutionStatus = 'Running'"),
     SavedQuery(title="Unknown outcome", query=f"{UNKNOWN_SINCE.name} IS NOT NULL AND ExecutionStatus = 'Running'"),
+    SavedQuery(
+        title="In doubt, or under an alarm: a person decides",
+        query=f"{EFFECT_STATE.name} IN ('{EffectState.IN_DOUBT}', '{ALARM}') AND ExecutionStatus = 'Running'",
+    ),
     SavedQuery(
         title="Pending when closed, frozen since: ask `counterfoil effects show KEY`",
         query=f"{PENDING_EFFECTS.name} > 0 AND CloseTime IS NOT NULL",  # the UI shows != as =

@@ -472,14 +472,16 @@ class EffectWorkflow:
 
     def _checked(self, name: CommandName, word: GiveUp) -> CommandRequest:
         """A person's word as a command about one effect of this run."""
-        named = {word.effect}
-        found = next((p for p in self._performed.values() if named & {p.intent.name, p.intent.key}), None)
-        if found is None:
+        keys = {p.intent.name: (p.intent.key, *p.intent.supersedes) for p in self._performed.values()}
+        # A key stays what it was, also after a redo of it: the same word again is the same command.
+        found = next((word.effect for of_one in keys.values() if word.effect in of_one), None)
+        key = found or keys.get(word.effect, ("",))[0]
+        if not key:
             raise failure(InvalidCommand(f"This run has no effect {word.effect!r:.140}. Nothing was changed."))
         said = {field.name: str(getattr(word, field.name)) for field in fields(word)}
         arguments = {what: text for what, text in said.items() if what not in _WORD and (text or what != "second")}
         try:
-            command = Command(name=name, key=found.intent.key, by=word.by, reason=word.reason, arguments=arguments)
+            command = Command(name=name, key=key, by=word.by, reason=word.reason, arguments=arguments)
         except InvalidCommand as error:
             raise failure(error) from error
         return CommandRequest(

@@ -245,12 +245,13 @@ class Incident(EffectWorkflow):
         """Of whom, since when and until when; `incident show` reads it from the memo, whether or not a worker runs."""
         now, seconds = workflow.now(), self._incident.approval_within_seconds
         self._asked_at = self._asked_at or now
+        command = f"counterfoil incident approve {workflow.info().workflow_id} --by NAME"
         of = "a person" if self._approval is None else f"another person than {self._approval.body['by']}"
         until = None if seconds is None else self._asked_at + timedelta(seconds=seconds)
         self._show_decision(
             f"waiting for {of} since {now:%Y-%m-%d %H:%M:%S} UTC"
             + (f", until {until:%Y-%m-%d %H:%M:%S} UTC" if until else "")
-            + f": counterfoil incident approve {workflow.info().workflow_id} --by NAME",
+            + f": `{command}`",  # as code: Temporal's UI would make one dash of two
             waiting_for={"of": of, "since": now.isoformat(), "until": until.isoformat() if until else None},
         )
 

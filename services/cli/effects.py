@@ -8,7 +8,7 @@ import click
 from services.cli import effects_change, effects_show
 from services.cli.opening import open_journal
 from services.cli.output import Group, Output, pass_output
-from services.cli.words import age, document
+from services.cli.words import age, document, state_words
 from services.effects.records import EffectRow
 from services.effects.states import TERMINAL, EffectState
 from services.settings import JournalSettings
@@ -104,10 +104,9 @@ def list_(
 
 def _line(row: EffectRow, now: datetime, *, closed: bool) -> tuple[object, ...]:
     effect = f"{row.scope}/{row.name}" + (f" g{row.generation}" if row.generation > 1 else "")
-    state = (row.closed_as or "open") if closed else row.state
     return (
         effect,
-        state.replace("_", " ") + (" ALARM" if row.alarmed else ""),
+        state_words(row, state=(row.closed_as or "open") if closed else ""),
         age(row.created_at, now),
         row.attempts,
         row.provider,

@@ -217,7 +217,7 @@ def _of_row(row: EffectRow | None) -> dict[str, str]:
         "decided": moment(row.decided_at),
         "settled": moment(row.settled_at) if row.settled_at else "",
         "attempts": str(row.attempts),
-        "workflow": f"{row.workflow_type} {row.workflow_id}",
+        "workflow": f"{row.workflow_type} {row.workflow_id}".strip(),  # who adopts an orphan knows no type
     }
 
 

@@ -20,8 +20,9 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from services.cli.opening import open_journal
 from services.cli.output import CommandError, ExitCode, Group, Output, finish, pass_output
-from services.cli.words import members_in_words, moment
+from services.cli.words import members_in_words, moment, state_words
 from services.effects.people import same_person
+from services.effects.states import EffectState
 from services.incident_desk import (
     NotConfirmed,
     Refused,
@@ -281,10 +282,13 @@ def show(output: Output, incident_id: str) -> None:
             output.table(
                 ["effect", "state", "attempts", "receipt", "key"],
                 [
-                    (r.name, r.state.replace("_", " "), r.attempts, r.receipt.receipt_id if r.receipt else None, r.key)
+                    (r.name, state_words(r), r.attempts, r.receipt.receipt_id if r.receipt else None, r.key)
                     for r in effects
                 ],
             )
+            for r in effects:
+                if r.state is EffectState.IN_DOUBT or r.alarmed:
+                    output.say(f"\n{r.name} waits for a person: counterfoil effects show {r.key}")
 
     output.result(document, people=people)
 

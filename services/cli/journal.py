@@ -17,6 +17,7 @@ from services.cli.opening import check_effect, find_key, open_journal, open_jour
 from services.cli.output import CommandError, ExitCode, Group, Output, finish, pass_output
 from services.cli.words import document, entry_words, moment
 from services.journal import seals
+from services.journal.export import BeyondTheEnd
 from services.journal.export import export as export_journal
 from services.journal.seals import SealMark, Watermark
 from services.journal.since import since
@@ -96,14 +97,20 @@ def export(output: Output, file: str, after: int) -> None:
     """
     if file == "-" and output.as_json:
         raise click.UsageError("With --json, stdout is for the answer: name a FILE.")
-    with open_journal_engine(JournalSettings.read()) as engine, _written(file) as lines:
-        digest = hashlib.sha256()
-        for number, record in enumerate(export_journal(engine, after=after), 1):
-            line = json.dumps(record, ensure_ascii=False, separators=(",", ":"), default=repr).encode() + b"\n"
-            digest.update(line)
-            lines.write(line)
-            if number % _PROGRESS_EVERY == 0:
-                output.note(f"{number:,} lines written.")
+    try:
+        with open_journal_engine(JournalSettings.read()) as engine, _written(file) as lines:
+            digest = hashlib.sha256()
+            for number, record in enumerate(export_journal(engine, after=after), 1):
+                line = json.dumps(record, ensure_ascii=False, separators=(",", ":"), default=repr).encode() + b"\n"
+                digest.update(line)
+                lines.write(line)
+                if number % _PROGRESS_EVERY == 0:
+                    output.note(f"{number:,} lines written.")
+    except BeyondTheEnd as error:
+        raise CommandError(
+            f"{error} Nothing was exported. The number is another journal's, or this one was put back to an older "
+            "copy: export it whole, without --after."
+        ) from error
     counts = {kind: record[kind] for kind in ("decision", "effect", "entry", "seal")}
     said = ", ".join(
         _counted(count, kind, "entries" if kind == "entry" else f"{kind}s") for kind, count in counts.items()

@@ -238,7 +238,10 @@ class _Office:
             async with asyncio.timeout(self._ask.wait_seconds):
                 await asyncio.gather(*(one(workflow_id) for workflow_id in waited))
         except TimeoutError:
-            self._output.note(f"Not settled yet: {len(waited) - len(ends)}. What sends goes on.")
+            self._output.note(
+                f"Not ended yet: {len(waited) - len(ends)}. Their workflows go on, or wait for a person: effects list, "
+                "effects list --alarmed."
+            )
         return [_ended(answer, ends) for answer in answers]
 
 

@@ -23,6 +23,11 @@ def age(begun: datetime, now: datetime) -> str:
     return f"{seconds // _HOUR} h" if seconds < _DAY else f"{seconds // _DAY} d"
 
 
+def state_words(row: EffectRow, *, state: str = "") -> str:
+    """The state of an effect, or another word in its place, and whether a late report waits for a person."""
+    return (state or row.state).replace("_", " ") + (" ALARM" if row.alarmed else "")
+
+
 def moment(value: datetime) -> str:
     """A time in UTC, to the second."""
     return f"{value:%Y-%m-%d %H:%M:%S}Z"

@@ -22,8 +22,7 @@ class Former:
     Attributes:
         row: None where the journal has none.
         release: the row of its release, if there is one.
-        late_stands: a late report that it is committed is believed, or was never dealt with.
-        written_off: what it took will not come back, says a person.
+        late_stands: a late report that it is committed is believed, and nobody has written it off.
         asserted_by: who asserted its end, where no receipt settled it.
     """
 
@@ -31,7 +30,6 @@ class Former:
     row: EffectRow | None
     release: EffectRow | None = None
     late_stands: bool = False
-    written_off: bool = False
     asserted_by: str = ""
 
     @property
@@ -76,7 +74,7 @@ def _bars(one: Former) -> str:
         return f"is {row.state.replace('_', ' ')}: settle it first (give-up, or resolve)"
     if row.alarmed:
         return "has a late observation that nobody has dealt with: accept, resolve or write-off comes first"
-    stands = (row.state is EffectState.COMMITTED and not one.written_off) or one.late_stands
+    stands = row.state is EffectState.COMMITTED or one.late_stands
     if stands and not one.given_back:
         return "is committed and not released: release it first, or give the second effect a name of its own"
     return ""

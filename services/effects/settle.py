@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
-from typing import assert_never
+from typing import Any, assert_never
 
 from services.effects.horizon import forgotten
 from services.effects.records import Answer, Attempt, EffectRow, Receipt, Seen, requested
@@ -98,7 +98,7 @@ def mismatch(row: EffectRow, receipt: Receipt) -> str | None:
         return None
     if receipt.fingerprint != row.fingerprint:
         return (
-            f"the receipt {receipt.receipt_id} is for another payload: {receipt.body.get('request')} instead of "
+            f"the receipt {receipt.receipt_id} is for another payload: {_text(receipt.body.get('request'))} instead of "
             f"{row.request}"
         )
     if receipt.outcome is not EffectState.COMMITTED:
@@ -111,6 +111,11 @@ def mismatch(row: EffectRow, receipt: Receipt) -> str | None:
     if receipt.totals("requested") != asked or receipt.totals("granted") != asked:
         return f"the receipt {receipt.receipt_id} grants {receipt.body.get('lines')} instead of {asked}"
     return None
+
+
+def _text(request: Any) -> str:
+    """As the journal writes requests, so that a person sees what differs; the provider's may be any JSON."""
+    return json.dumps(request, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
 
 
 def settle(

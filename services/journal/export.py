@@ -36,17 +36,26 @@ _FLAGS = frozenset(column.name for column in EFFECTS.columns if isinstance(colum
 Record = dict[str, Any]
 
 
+class BeyondTheEnd(Exception):
+    """There is no such entry yet: the number is another journal's, or this one was put back to an older copy."""
+
+
 def export(engine: sa.Engine, *, after: int = 0) -> Iterator[Record]:
     """Every record: `journal`, then `decision`, `effect`, `entry` and `seal` records, then `end`.
 
     Args:
         engine: at this build's schema.
         after: only what entries after this one are about.
+
+    Raises:
+        BeyondTheEnd: this journal has not come as far; to go on after it would miss what is recorded until then.
     """
     with snapshot(engine) as connection:
         if connection.dialect.name == "postgresql":  # whoever reads this may take a while, and holds no lock meanwhile
             connection.exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = 0")
         stands = read_watermark(connection)
+        if after > stands.last_entry_id:
+            raise BeyondTheEnd(f"This journal ends at entry {stands.last_entry_id}, and has no entry {after} yet.")
         yield _journal(stands, after)
         counts: Counter[str] = Counter()
         for kind, values in itertools.chain(

@@ -9,9 +9,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import sqlalchemy as sa
+
+from services.database import reading
 from services.effects.commands import LATE_RULINGS, Command, RulingKind
 from services.effects.keys import NAME_LIMIT, derive_key, release_name, released_name
-from services.effects.records import Answer, EffectRow, Intent
+from services.effects.records import Answer, EffectRow, Intent, Receipt
 from services.effects.redo import Former, refusal
 from services.effects.states import EffectState
 from services.journal.rows import Decision, Entry, timestamp
@@ -75,14 +78,27 @@ class OperatorJournal(Journal):
         return self._write(work)
 
     def rule_late(self, command: Command, ruling: RulingKind) -> EffectRow:
-        """Deal with the late observation on a row, if it has one: it bars its name no more."""
+        """Deal with the late observation on a row: it bars its name no more. A believed one may be written off later.
+
+        The same word again changes nothing: a report that has come since is another matter, which its speaker has not
+        seen.
+
+        Raises:
+            Refused: there is none any more, or another one has come since the same was said.
+        """
         if ruling not in LATE_RULINGS:
             raise ValueError(f"{ruling} deals with no late observation")
 
         def work(tx: Writing) -> EffectRow:
             row = self._existing(tx, command.key)
-            if not row.alarmed:
+            entries = self._entries(tx.connection, command.key)
+            if any(_is(entry, command) and entry.body.get("ruling") in LATE_RULINGS for entry in entries):
+                if row.alarmed:
+                    raise Refused("another report has come since the same was said: read it, and give a reason for it")
                 return row
+            believed = ruling is RulingKind.WRITTEN_OFF and believed_report(entries) is not None
+            if not row.alarmed and not believed:
+                raise Refused("somebody has dealt with it meanwhile: look again")
             tx.append(row.key, "resolution", command.body(ruling=ruling))
             return self._update(tx, row, {"alarmed": False})
 
@@ -140,13 +156,30 @@ class OperatorJournal(Journal):
 
         return self._write(work)
 
-    def redo_refused(self, row: EffectRow, *, by: str, second: str = "") -> str:
-        """Why a redo of this generation would be refused now; empty where it would not."""
+    def redo_refused(self, command: Command, *, second: str = "") -> str:
+        """Why this redo would be refused now; empty where it would not."""
+
+        def work(tx: Writing) -> None:
+            row = self._existing(tx, command.key)
+            self._require_redoable(tx, row, by=command.by, second=second)
+            decision = self._standing(tx.connection, row.origin, row.scope, row.name, row.generation + 1)
+            if decision is not None and decision.body.get("command_id") != command.id:
+                raise Refused(_decided_before(decision))
+
         try:
-            self._write(lambda tx: self._require_redoable(tx, row, by=by, second=second))
+            self._write(work)
         except Refused as error:
             return str(error)
         return ""
+
+    def release_of(self, row: EffectRow) -> EffectRow | None:
+        """The newest generation of an effect's release; None without one."""
+        with reading(self._engine) as connection:
+            return self._newest_release(connection, row)
+
+    def believed(self, key: str) -> Receipt | None:
+        """The late report that a person believes of an effect, and that nobody has written off; None without one."""
+        return believed_report(self.entries(key))
 
     def adopt(self, command: Command, intent: Intent, answer: Answer) -> Observed:
         """Give an orphan its row, born by recovery, and settle it by its receipt.
@@ -199,29 +232,47 @@ class OperatorJournal(Journal):
         if row is None:
             return Former(generation=generation, row=None)
         entries = self._entries(tx.connection, key)
-        rulings = [entry.body for entry in entries if entry.kind == "resolution" and "ruling" in entry.body]
-        late = any(
-            entry.kind == "late_observation" and entry.body["receipt"]["outcome"] == EffectState.COMMITTED
-            for entry in entries
-        )
-        last = next((body["ruling"] for body in reversed(rulings) if body["ruling"] in LATE_RULINGS), None)
+        asserted = (entry.body for entry in entries if entry.body.get("ruling") == RulingKind.ASSERTED)
         return Former(
             generation=generation,
             row=row,
             release=self._release_of(tx, row),
-            late_stands=late and last == RulingKind.BELIEVED,
-            written_off=last == RulingKind.WRITTEN_OFF,
-            asserted_by=next((body["by"] for body in rulings if body["ruling"] == RulingKind.ASSERTED), ""),
+            late_stands=believed_report(entries) is not None,
+            asserted_by=next((body["by"] for body in asserted), ""),
         )
 
     def _release_of(self, tx: Writing, row: EffectRow) -> EffectRow | None:
-        """The newest generation of its release, locked: it must not be sent between the look and the decision."""
+        """Its release, locked: it must not be sent between the look and the decision."""
+        newest = self._newest_release(tx.connection, row)
+        return None if newest is None else self._locked(tx, newest.key)
+
+    def _newest_release(self, connection: sa.Connection, row: EffectRow) -> EffectRow | None:
         if len(row.name) > NAME_LIMIT:
             return None
         name = release_name(row.name, row.generation)
-        found = [other for other in self._related(tx.connection, row) if other.name == name]
-        newest = max(found, key=lambda other: other.generation, default=None)
-        return None if newest is None else self._locked(tx, newest.key)
+        found = [other for other in self._related(connection, row) if other.name == name]
+        return max(found, key=lambda other: other.generation, default=None)
+
+
+def believed_report(entries: Sequence[Entry]) -> Receipt | None:
+    """What was reported late as committed, is believed, and was not written off since.
+
+    That a further report is dismissed says nothing of one that is believed; nor was a report meant by what was said
+    before it came, when the effect was an orphan.
+    """
+    heard: Receipt | None = None
+    stands: Receipt | None = None
+    for entry in entries:
+        if entry.kind == "late_observation" and entry.body["receipt"]["outcome"] == EffectState.COMMITTED:
+            heard = Receipt(entry.body["receipt"])
+        elif entry.kind == "resolution" and entry.body.get("ruling") in LATE_RULINGS:
+            match entry.body["ruling"]:
+                case RulingKind.BELIEVED:
+                    stands = stands or heard
+                case RulingKind.WRITTEN_OFF:
+                    stands = None
+            heard = None
+    return stands
 
 
 def _is(entry: Entry, command: Command) -> bool:

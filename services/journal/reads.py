@@ -18,7 +18,7 @@ from services.journal import rows
 from services.journal.fold import Snapshot, WrittenEntry
 from services.journal.rows import Decision, Entry
 from services.journal.statements import EFFECT, EFFECT_LOCKED, EFFECTS_RELATED, ENTRIES_OF_KEY, HIGHEST_DECIDED
-from services.journal.tables import DECISIONS, EFFECTS, ENTRIES, JOURNAL, WATCHED
+from services.journal.tables import DECISIONS, EFFECTS, ENTRIES, JOURNAL, LEFT, WATCHED
 
 
 class JournalReads:
@@ -109,13 +109,13 @@ class JournalReads:
 
         None that is released or accepted, no releases and no confirmations.
         """
-        return self._page(_STANDING.where(EFFECTS.c.key > after_key), limit)
+        return self._page(_standing(WATCHED).where(EFFECTS.c.key > after_key), limit)
 
     def left_standing(
         self, *, scope: str | None = None, after_key: str = "", limit: int = 500
     ) -> tuple[EffectRow, ...]:
         """A page of those whose workflow ended otherwise than Completed: somebody releases or accepts them."""
-        statement = _STANDING.where(EFFECTS.c.key > after_key, EFFECTS.c.closed_as.is_not(None))
+        statement = _standing(LEFT).where(EFFECTS.c.key > after_key)
         if scope is not None:
             statement = statement.where(EFFECTS.c.scope == scope)
         return self._page(statement, limit)
@@ -244,17 +244,20 @@ class JournalReads:
 
 
 _RELEASE = EFFECTS.alias("release")
-_STANDING = sa.select(EFFECTS).where(
-    WATCHED,
-    EFFECTS.c.kind.not_like("%.release"),
-    EFFECTS.c.kind.not_like("%.confirm"),
-    ~sa.exists().where(
-        _RELEASE.c.origin == EFFECTS.c.origin,
-        _RELEASE.c.scope == EFFECTS.c.scope,
-        _RELEASE.c.name == EFFECTS.c.name + ".g" + sa.cast(EFFECTS.c.generation, sa.String) + ".release",
-        _RELEASE.c.state == "committed",
-    ),
-)
+
+
+def _standing(of: sa.ColumnElement[bool]) -> sa.Select[Any]:
+    return sa.select(EFFECTS).where(
+        of,
+        EFFECTS.c.kind.not_like("%.release"),
+        EFFECTS.c.kind.not_like("%.confirm"),
+        ~sa.exists().where(
+            _RELEASE.c.origin == EFFECTS.c.origin,
+            _RELEASE.c.scope == EFFECTS.c.scope,
+            _RELEASE.c.name == EFFECTS.c.name + ".g" + sa.cast(EFFECTS.c.generation, sa.String) + ".release",
+            _RELEASE.c.state == "committed",
+        ),
+    )
 
 
 def fold_attempts(entries: tuple[Entry, ...]) -> tuple[Attempt, ...]:

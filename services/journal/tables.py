@@ -97,6 +97,16 @@ WATCHED = sa.and_(
     sa.or_(EFFECTS.c.closed_as.is_(None), EFFECTS.c.closed_as != "completed"),
 )
 sa.Index("ix_effects_watched", EFFECTS.c.key, sqlite_where=WATCHED, postgresql_where=WATCHED)
+# Of these, what an ended workflow has left: every worker looks for it, however many are open.
+LEFT = sa.and_(
+    EFFECTS.c.state == "committed",
+    EFFECTS.c.accepted.is_(False),
+    EFFECTS.c.closed_as.is_not(None),
+    EFFECTS.c.closed_as != "completed",
+)
+sa.Index("ix_effects_left", EFFECTS.c.key, sqlite_where=LEFT, postgresql_where=LEFT)
+# Every worker counts them, again and again; rows are wide, and a count of this reads none.
+sa.Index("ix_effects_state", EFFECTS.c.state)
 # A late observation that nobody has dealt with: every worker looks for them, again and again.
 sa.Index(
     "ix_effects_alarmed",

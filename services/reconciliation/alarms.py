@@ -98,7 +98,7 @@ class Lookout:
         self._client = client
         self._unknown_after = unknown_after
         self._clock = clock
-        self._woken: set[str] = set()
+        self._woken: set[tuple[str, str]] = set()
         self._stuck: list[Alarm] = []
 
     async def look(self) -> Readings:
@@ -144,12 +144,17 @@ class Lookout:
         """What is settled and has not been taken by a workflow that runs."""
         now = self._clock()
         patience = min(self._unknown_after, WAKE_AFTER)
-        untaken = [row for key in await self._awaited() if (row := await asyncio.to_thread(self._untaken, key))]
+        untaken = [
+            # Whoever waits is told and named: the row may be another workflow's, which a command has had send it.
+            replace(row, workflow_id=waiting)
+            for waiting, key in await self._awaited()
+            if (row := await asyncio.to_thread(self._untaken, key))
+        ]
         late = [(row, now - row.settled_at) for row in untaken if row.settled_at is not None]
         for row, waited in late:
-            if waited >= patience and row.key not in self._woken:
+            if waited >= patience and (row.workflow_id, row.key) not in self._woken:
                 await self._wake(row)
-        self._woken &= {row.key for row in untaken}
+        self._woken &= {(row.workflow_id, row.key) for row in untaken}
         return [
             _alarm(
                 AlarmKind.STUCK_WORKFLOW,
@@ -162,10 +167,10 @@ class Lookout:
             if waited >= self._unknown_after
         ]
 
-    async def _awaited(self) -> list[str]:
-        """The keys that running workflows wait for, as they say themselves."""
+    async def _awaited(self) -> list[tuple[str, str]]:
+        """Which running workflows wait for which keys, as they say themselves."""
         waiting = self._client.list_workflows("PendingEffects > 0 AND ExecutionStatus = 'Running'", limit=WAITING_LIMIT)
-        return [key async for run in waiting for key in run.typed_search_attributes.get(EFFECT_KEY) or ()]
+        return [(run.id, key) async for run in waiting for key in run.typed_search_attributes.get(EFFECT_KEY) or ()]
 
     def _untaken(self, key: str) -> EffectRow | None:
         """The row of an effect that could be taken; None where it is another journal's, or there is nothing to take."""
@@ -175,7 +180,7 @@ class Lookout:
         return None if self._journal.outcome_of(row) is None else row
 
     async def _wake(self, row: EffectRow) -> None:
-        self._woken.add(row.key)
+        self._woken.add((row.workflow_id, row.key))
         try:
             await self._client.get_workflow_handle(row.workflow_id).signal("wake")
         except RPCError as error:

@@ -7,6 +7,7 @@ compare(row, receipt) -> findings                    one effect whose halves are
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 
@@ -15,9 +16,9 @@ from services.effects.commands import LATE_RULINGS, RulingKind
 from services.effects.errors import InvalidEffect
 from services.effects.records import EffectRow, Receipt
 from services.effects.settle import mismatch
-from services.effects.states import EffectState
+from services.effects.states import EffectState, agree
 from services.journal import rows
-from services.journal.fold import OutOfOrder, Snapshot, Unfoldable, WrittenEntry, differences, fold
+from services.journal.fold import OutOfOrder, Snapshot, Unfoldable, WrittenEntry, decided, differences, fold
 from services.reconciliation.findings import Finding, Report, Rule
 from services.reconciliation.ledger import JOURNAL_HAS_NO_PART, check_ledger
 from services.reconciliation.provider_half import ProviderHalf, Remains
@@ -59,7 +60,7 @@ def check(snapshot: Snapshot, provider: ProviderHalf, *, origin: str | None = No
     seen = _seen_before(provider, journal)
     findings += _without_row(provider, seen, journal, origins)
     findings += check_ledger(provider, seen)
-    ruled = _ruled(snapshot, journal)
+    ruled = _dealt_with(snapshot, journal, {**provider.dropped, **receipts})
     first: dict[tuple[Rule, str], Finding] = {}
     resolved: set[str] = set()
     for finding in findings:
@@ -180,7 +181,9 @@ def _journal(snapshot: Snapshot) -> Iterator[Finding]:
             yield _of_journal(Rule.FOLD, key, str(error))
             continue
         row = by_key.get(key)
-        if row is None and folded is not None:
+        if row is None and folded is None:
+            yield from _never_begun(key, entries[key])
+        elif row is None and folded is not None:
             yield _of_journal(Rule.FOLD, key, "there are entries of an intent, and no row")
         elif row is not None and folded is None:
             yield _of_journal(Rule.ENTRY_ORDER, key, "there is a row, and no entry of an intent")
@@ -190,18 +193,48 @@ def _journal(snapshot: Snapshot) -> Iterator[Finding]:
                 yield _of_journal(Rule.FOLD, key, other)
 
 
-def _ruled(snapshot: Snapshot, journal: Mapping[str, EffectRow]) -> set[str]:
-    """The keys of which a person has said what holds, and nothing has contradicted that since."""
-    ruled = set()
+def _never_begun(key: str, entries: list[WrittenEntry]) -> Iterator[Finding]:
+    """A redo that was decided and that no workflow has begun: nothing in the journal but this says that it is due."""
+    with suppress(Unfoldable):  # the verification says so
+        decision = decided(entries)
+        if decision is not None and decision["generation"] > 1:
+            why = json.loads(decision["body"])
+            said = f"decided at {decision['recorded_at']:%Y-%m-%d %H:%M:%S} by {why.get('by', 'its workflow')}"
+            what = f"{decision['scope']}/{decision['name']} (generation {decision['generation']})"
+            journal = f"{said} and never begun: the same redo again sends it"
+            yield Finding(rule=Rule.UNRESOLVED, key=key, journal=journal, provider=NO_RECEIPT, what=what)
+
+
+def _dealt_with(
+    snapshot: Snapshot, journal: Mapping[str, EffectRow], theirs: Mapping[str, Receipt | Remains]
+) -> set[str]:
+    """The keys of which a person has said what holds of what the provider shows now: of nothing that came since."""
+    ruled: set[str] = set()
+    late: defaultdict[str, set[str]] = defaultdict(set)
     for entry in snapshot.entries:
-        if entry.kind != "resolution":
+        if entry.kind not in {"resolution", "late_observation"}:
             continue
         try:
-            if json.loads(entry.body).get("ruling") in RULINGS:
+            body = json.loads(entry.body)
+            if entry.kind == "late_observation":
+                late[entry.key].add(body["receipt"]["receipt_id"])
+            elif body.get("ruling") in RULINGS:
                 ruled.add(entry.key)
-        except (ValueError, AttributeError, RecursionError):
+        except (ValueError, AttributeError, LookupError, TypeError, RecursionError):
             continue  # the fold says so
-    return {key for key in ruled if key not in journal or not journal[key].alarmed}
+    return {key for key in ruled if key not in journal or _said_of(journal[key], theirs.get(key), late[key])}
+
+
+def _said_of(row: EffectRow, shown: Receipt | Remains | None, late: set[str]) -> bool:
+    """Whether a person's word on an effect is about what the provider shows of it now."""
+    if row.alarmed:
+        return False
+    if shown is not None and shown.receipt_id in late:
+        return True
+    # An assertion stands where the provider cannot say: this effect's own receipt says it.
+    if isinstance(shown, Receipt) and mismatch(row, shown) is None and not agree(row.state, shown.outcome):
+        return False
+    return row.asserted
 
 
 def _expired(provider: ProviderHalf) -> set[str]:

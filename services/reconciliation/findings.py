@@ -56,19 +56,20 @@ _PROVIDER_FAULT = "The provider's own books are wrong: tell whoever runs it, wit
 WHAT_TO_DO: Mapping[Rule, str] = {
     Rule.DOUBLED: "Stop what sends, then find out which movement is meant and give the other back",
     Rule.LOST: f"{_OLDER_JOURNAL}; the receipt is not gone, and the same key gives it back",
-    Rule.UNRESOLVED: "The sweep settles what is pending; what stays, or is in doubt, a person looks at: effects show",
+    Rule.UNRESOLVED: "The sweep settles what is pending; what is in doubt a person settles: effects resolve",
     Rule.ORPHAN: f"Find out who sent it: another program with this token, or another origin. {_OLDER_JOURNAL}",
     Rule.RECEIPT_MISSING: _OLDER_PROVIDER,
     Rule.STATES_DISAGREE: _OLDER_PROVIDER,
     Rule.RECEIPT_DIFFERS: _OLDER_PROVIDER,
-    Rule.PAYLOAD: "Never send it again. Compare both payloads (effects show): one of them was changed, or is another's",
+    Rule.PAYLOAD: "Never send it again. Compare both payloads: one of them was changed, or is another's",
     Rule.KEY: _TAMPERED,
     Rule.MOVEMENT: _PROVIDER_FAULT,
     Rule.STOCK: _PROVIDER_FAULT,
     Rule.ENTRY_DIGEST: _TAMPERED,
     Rule.ENTRY_ORDER: _TAMPERED,
     Rule.FOLD: _TAMPERED,
-    Rule.LATE: "Nothing more is sent or answered under this name until a person has compared both: effects show",
+    Rule.LATE: "Nothing more is sent or answered under this name until a person has compared both, and believes the "
+    "report (effects accept), dismisses it (effects resolve) or writes it off (effects write-off)",
 }
 
 

@@ -5,9 +5,13 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 
 from services.database import DatabaseError, check_schema, migrate, open_engine
+from services.effects.commands import Command, CommandName
+from services.journal.operator import OperatorJournal
 from services.journal.store import Journal
 from services.journal.tables import METADATA
+from services.journal.verification import verify
 from tests.migrations.conftest import tables
+from tests.services.effects.halves import make_intent, make_mark, make_receipt, shows
 
 
 def test_up_down_and_up_again(url: str) -> None:
@@ -22,6 +26,29 @@ def test_up_down_and_up_again(url: str) -> None:
         assert migrate("journal", url, "base") == "base"
         assert tables(url) == {"alembic_version"}
     assert len(set(ids)) == 2
+
+
+def test_what_a_schema_below_cannot_say_is_said_again_above_it(url: str) -> None:
+    """G15: down and up again, each row is the fold of its entries, and what a person accepted is accepted."""
+    migrate("journal", url)
+    left, gone_on = make_intent(), make_intent(name="reserve-fan")
+    engine = open_engine(url)
+    journal = OperatorJournal(engine, recorded_by="test")
+    for intent in (left, gone_on):
+        journal.begin(intent, make_mark(intent.key))
+        journal.observe(intent.key, shows(make_receipt(intent)))
+        journal.closed([intent.key], "terminated", run_id="run-1")
+    journal.accept(Command(name=CommandName.ACCEPT, key=left.key, by="ada", reason='"closed_as": no'))
+    journal.closed([gone_on.key], None, run_id="run-2")
+    before = [journal.effect(intent.key) for intent in (left, gone_on)]
+    engine.dispose()
+    assert migrate("journal", url, "journal_0002") == "journal_0002"
+    migrate("journal", url)
+    engine = open_engine(url)
+    journal = OperatorJournal(engine, recorded_by="test")
+    assert [journal.effect(intent.key) for intent in (left, gone_on)] == before
+    assert verify(engine).first is None
+    engine.dispose()
 
 
 def test_migrating_twice_changes_nothing(url: str) -> None:

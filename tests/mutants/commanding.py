@@ -12,6 +12,10 @@ _DESK: Final = "services/effect_desk.py"
 _DESK_TESTS: Final = "tests/services/test_effect_desk.py"
 _WORKFLOW: Final = "workflows/effects.py"
 _WORKFLOW_TESTS: Final = "tests/workflows/test_effect_command.py"
+_LATE_TESTS: Final = "tests/services/journal/test_late_rulings.py"
+_STORIES: Final = "tests/services/test_effect_desk_stories.py"
+_CHECKER: Final = "services/reconciliation/checker.py"
+_RULINGS_TESTS: Final = "tests/services/reconciliation/test_rulings.py"
 _ONE_BARS: Final = (f"{_REDO_TESTS}::test_one_former_generation_that_may_still_do_something_or_stands_bars_it",)
 
 MUTANTS: Final = (
@@ -85,7 +89,7 @@ MUTANTS: Final = (
         before=" or one.late_stands\n",
         after="\n",
         tests=(
-            f"{_REDO_TESTS}::test_a_late_report_that_is_believed_counts_as_committed_until_it_is_back_or_written_off",
+            f"{_REDO_TESTS}::test_a_late_report_that_is_believed_counts_as_committed_until_it_is_back",
             f"{_OPERATOR_TESTS}::test_a_believed_report_stands_until_it_is_released_or_written_off",
         ),
         paired="a voided generation that landed all the same",
@@ -172,8 +176,11 @@ MUTANTS: Final = (
         name="a-late-observation-stays-for-ever",
         rule="G6",
         file=_OPERATOR,
-        before='return self._update(tx, row, {"alarmed": False})',
-        after="return row",
+        before=(
+            '            tx.append(row.key, "resolution", command.body(ruling=ruling))\n'
+            '            return self._update(tx, row, {"alarmed": False})\n'
+        ),
+        after="            return row\n",
         tests=(f"{_OPERATOR_TESTS}::test_a_late_observation_that_was_dealt_with_bars_nothing_more",),
         paired="a person who has dealt with it",
     ),
@@ -266,5 +273,57 @@ MUTANTS: Final = (
         after="decided_at=workflow.now(),",
         tests=(f"{_WORKFLOW_TESTS}::test_perform_performs_and_answers_for_the_highest_decided_generation",),
         paired="a run that asks long after the redo was decided",
+    ),
+    Mutant(
+        name="a-dismissal-ends-a-belief",
+        rule="G9",
+        file=_OPERATOR,
+        before="                case RulingKind.WRITTEN_OFF:\n",
+        after="                case _:\n",
+        tests=(f"{_LATE_TESTS}::test_a_believed_report_stands_though_a_later_one_is_dismissed",),
+        paired="two reports of one effect, of which the first is believed and the second dismissed",
+    ),
+    Mutant(
+        name="a-word-repeated-rules-on-a-report-that-came-since",
+        rule="G6",
+        file=_OPERATOR,
+        before='if any(_is(entry, command) and entry.body.get("ruling") in LATE_RULINGS for entry in entries):',
+        after="if False:",
+        tests=(f"{_LATE_TESTS}::test_a_word_repeated_rules_on_no_report_that_has_come_since",),
+        paired="a second report between a command and its repetition",
+    ),
+    Mutant(
+        name="an-audit-hides-what-nobody-ruled-on",
+        rule="G6",
+        file=_CHECKER,
+        before="if key not in journal or _said_of(",
+        after="if key not in journal or not journal[key].alarmed or _said_of(",
+        tests=(
+            f"{_RULINGS_TESTS}::test_an_assertion_hides_no_receipt_of_the_effects_own",
+            f"{_RULINGS_TESTS}::test_what_was_said_of_a_late_report_hides_no_receipt_that_is_lost_later",
+            f"{_RULINGS_TESTS}::test_a_written_off_orphan_that_became_an_effect_is_looked_at_again",
+        ),
+        paired="a receipt that comes, or goes, after a person has spoken",
+    ),
+    Mutant(
+        name="a-redo-that-nobody-began-is-forgotten",
+        rule="G9",
+        file=_CHECKER,
+        before="            yield from _never_begun(key, entries[key])\n",
+        after="            continue\n",
+        tests=(f"{_RULINGS_TESTS}::test_a_redo_that_nobody_has_begun_is_found",),
+        paired="a command that dies between its decision and its workflow",
+    ),
+    Mutant(
+        name="what-is-dismissed-is-given-back",
+        rule="G9",
+        file=_DESK,
+        before="        believed = await asyncio.to_thread(self._journal.believed, row.key)\n        return None if",
+        after=(
+            "        late = [e for e in self._journal.entries(row.key) if e.kind == 'late_observation']\n"
+            "        believed = Receipt(late[0].body['receipt']) if late else None\n        return None if"
+        ),
+        tests=(f"{_STORIES}::test_of_a_late_report_that_is_wrong_or_written_off_nothing_is_given_back",),
+        paired="one person dismisses a report, and another releases it",
     ),
 )

@@ -8,7 +8,7 @@ import pytest
 
 from services.effects.commands import Ruling, What
 from services.effects.keys import release_name
-from services.effects.records import Effect, Intent, OutcomeState, decide
+from services.effects.records import Answer, Effect, Intent, OutcomeState, Receipt, Seen, Source, decide
 from services.effects.states import EffectState
 from tests.postgres import Databases
 from tests.services.inventory.conftest import NOW
@@ -208,3 +208,129 @@ async def test_a_hold_that_ran_out_is_given_back_and_may_be_redone(standing: Sta
     second = await redo(standing, taken.row.key)
     assert second.what is What.DONE
     assert (await standing.perform(second)).row.state is EffectState.COMMITTED
+
+
+async def test_what_was_reported_late_is_given_back_once_it_is_believed(standing: Standing, scope: str) -> None:
+    """A09: dismissed, there is nothing to give back; believed, its own reservation, and once."""
+    key = (await standing.reach("late report", scope)).key
+    assert "a person says first" in (await release(standing, key)).said
+    closing = await standing.desk.give_up(key, by="ada", reason="over")
+    assert (closing.what, "reported otherwise" in closing.said) == (What.REFUSED, True)
+    await standing.desk.accept(key, by="ada", reason="seen on the shelf")
+    for said in (
+        await standing.desk.give_up(key, by="bo", reason="over"),
+        await standing.desk.resolve(key, to=EffectState.VOIDED, evidence="none", by="bo", reason="over"),
+    ):
+        assert (said.what, "is believed" in said.said) == (What.REFUSED, True)
+    first = await release(standing, key)
+    assert first.send is not None
+    own = intent(scope, release_of=first.send.effect.path["id"])
+    assert own.key == first.new_key
+    standing.journal.begin(own, standing.world.mark())
+    given_back = standing.other.release(own.path["id"], key=own.key)
+    standing.journal.observe(own.key, Answer(seen=Seen.RECEIPT, source=Source.SEND, receipt=Receipt(given_back.json())))
+    again = await release(standing, key)
+    assert (again.what, again.send, again.repeated) == (What.DONE, None, True)
+    assert "is released (receipt-" in again.said
+    assert (await redo(standing, key)).what is What.DONE
+
+
+@pytest.mark.parametrize("how", ["dismissed", "written off"])
+async def test_of_a_late_report_that_is_wrong_or_written_off_nothing_is_given_back(
+    standing: Standing, scope: str, how: str
+) -> None:
+    """A colleague's release would contradict who said so; and it may be another's."""
+    key = (await standing.reach("late report", scope)).key
+    if how == "dismissed":
+        word = await standing.desk.resolve(key, to=EffectState.VOIDED, evidence="a copy", by="bo", reason="wrong")
+    else:
+        word = await standing.desk.write_off(key, by="bo", reason="stolen")
+    assert word.what is What.DONE
+    said = await release(standing, key)
+    assert (said.what, said.send) == (What.REFUSED, None)
+
+
+async def test_a_believed_report_may_still_be_written_off(standing: Standing, scope: str) -> None:
+    """As docs/operations.md says; then it bars no redo."""
+    key = (await standing.reach("late report", scope)).key
+    await standing.desk.accept(key, by="ada", reason="seen on the shelf")
+    assert (await redo(standing, key)).what is What.REFUSED
+    for repeated in (False, True):
+        said = await standing.desk.write_off(key, by="ada", reason="stolen since")
+        assert (said.what, said.repeated) == (What.DONE, repeated)
+    assert (await redo(standing, key)).what is What.DONE
+
+
+async def test_a_dry_run_of_a_redo_says_who_has_decided(standing: Standing, scope: str) -> None:
+    """As the run itself would."""
+    key = (await standing.reach("voided", scope)).key
+    await redo(standing, key)
+    said = await standing.desk.redo(key, by="bo", reason="me too", dry_run=True)
+    assert (said.what, "ada" in said.said) == (What.REFUSED, True)
+
+
+async def test_an_accepted_report_is_no_acceptance_of_what_a_workflow_left_later(
+    standing: Standing, scope: str
+) -> None:
+    """The same words, another matter: it is done, and not only said to have been."""
+    wanted = await standing.reach("committed", scope)
+    row = standing.journal.effect(wanted.key)
+    assert row is not None
+    assert row.receipt is not None
+    report = Receipt(row.receipt.body | {"receipt_id": "receipt-once-more"})
+    standing.journal.observe(wanted.key, Answer(seen=Seen.RECEIPT, source=Source.LOOK_UP, receipt=report))
+    await standing.desk.accept(wanted.key, by="ada", reason="it stands")
+    standing.journal.closed([wanted.key], "terminated", run_id="run-1")
+    assert [left.key for left in standing.journal.left_standing(scope=scope)] == [wanted.key]
+    assert (await standing.desk.accept(wanted.key, by="ada", reason="it stands")).what is What.DONE
+    assert standing.journal.left_standing(scope=scope) == ()
+
+
+async def test_a_release_that_was_begun_goes_on_as_it_was_journaled(standing: Standing, scope: str) -> None:
+    """G18: of an earlier build's workflow, with its reason in the request; that workflow is gone."""
+    taken = await standing.world.perform(intent(scope))
+    effect = Effect(
+        name=release_name("reserve-filter", 1),
+        kind="inventory.release",
+        path={"id": reservation(taken)},
+        request={"reason": "the incident was cancelled"},
+    )
+    begun = decide(
+        effect, origin=ORIGIN, scope=scope, decided_at=NOW, why={}, workflow_id=scope, workflow_type="Incident",
+        first_run_id="run-1",
+    )  # fmt: skip
+    standing.world.begin(begun)
+    said = await release(standing, taken.row.key)
+    assert said.send is not None
+    assert (said.send.key, said.send.effect.request) == (begun.key, begun_request(begun))
+
+
+async def test_the_release_of_what_had_run_out_is_answered_the_same_again(standing: Standing, scope: str) -> None:
+    """A21: it is back; nobody is sent to redo its release."""
+    taken = await standing.world.perform(hold(scope))
+    assert taken.row.receipt is not None
+    standing.world.service.end_hold(standing.world.caller, taken.row.receipt.body)
+    await standing.perform(await release(standing, taken.row.key))
+    again = await release(standing, taken.row.key)
+    assert (again.what, again.send) == (What.DONE, None)
+    assert "back already" in again.said
+
+
+async def test_a_release_that_is_redone_is_the_one_that_is_sent(standing: Standing, scope: str) -> None:
+    """Its first generation was given up; the second is decided, and no further one is asked for."""
+    taken = await standing.world.perform(intent(scope))
+    own = intent(scope, release_of=reservation(taken))
+    standing.world.begin(own)
+    await standing.desk.give_up(own.key, by="ada", reason="not yet")
+    assert "redo it" in (await release(standing, taken.row.key)).said
+    redone = await redo(standing, own.key)
+    said = await release(standing, taken.row.key)
+    assert (said.what, said.send is not None) == (What.DONE, True)
+    assert (await standing.perform(redone)).row.state is EffectState.COMMITTED
+    assert "is released (receipt-" in (await release(standing, taken.row.key)).said
+
+
+def begun_request(begun: Intent) -> dict[str, str]:
+    """What an intent asks for."""
+    request: dict[str, str] = json.loads(begun.request)
+    return request

@@ -122,6 +122,11 @@ async def test_a_workflow_that_has_ended_or_never_was_is_not_woken(stage: Stage)
 
 async def _waiting(stage: Stage) -> WorkflowHandle[Any, Any]:
     """A run whose effect is in doubt: it waits for a person."""
+    return await _waiting_in(stage, 1)
+
+
+async def _waiting_in(stage: Stage, generation: int, *, words: int = 1) -> WorkflowHandle[Any, Any]:
+    """The same, in a generation that the attempts before have led to; it is settled after so many words."""
 
     async def doubted(intent: Intent) -> Any:
         return waiting(intent, state=EffectState.IN_DOUBT, send_again=False)
@@ -133,9 +138,10 @@ async def _waiting(stage: Stage) -> WorkflowHandle[Any, Any]:
         return waiting(request.intent, state=EffectState.IN_DOUBT, send_again=False)
 
     stage.world.attempts.append(doubted)
-    stage.world.settles.extend([still, settled_by_then])
+    stage.world.settles.extend([*[still] * words, settled_by_then])
     handle = await stage.start(Probe.run, ONE)
     await stage.world.until("effects.settle")
+    assert stage.world.of("inventory.reserve")[-1].generation == generation
     return handle
 
 
@@ -181,6 +187,18 @@ async def test_what_a_redo_has_to_send_is_sent_by_a_workflow_that_outlives_the_r
     await handle.execute_update("redo", Redo(**WORD), result_type=Ruling)
     outcome = await ended(stage.client.get_workflow_handle(command_workflow_id(key)))
     assert (outcome["key"], outcome["generation"]) == (key, 2)
+
+
+async def test_a_word_about_a_former_generation_is_repeated_by_its_key(stage: Stage) -> None:
+    """The run has gone on to the redo; the same command again is about the same generation, and not the next."""
+    stage.world.attempts.append(_later)
+    handle = await _waiting_in(stage, 2, words=2)
+    first, second = (derive_key("demo", handle.id, NAME, generation) for generation in (1, 2))
+    stage.world.rulings.extend([ruling(first, command=CommandName.REDO), ruling(second)])
+    await handle.execute_update("redo", Redo(effect=first, by="ada", reason="once more"), result_type=Ruling)
+    await handle.execute_update("give_up", GiveUp(**WORD), result_type=Ruling)
+    assert [asked.key for asked in stage.world.of("effects.command")] == [first, second]
+    await ended(handle)
 
 
 @pytest.mark.parametrize(

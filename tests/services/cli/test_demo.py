@@ -45,7 +45,8 @@ def test_the_demo_does_what_it_says(tmp_path: Path) -> None:
     assert [(act["name"], act["unfulfilled"]) for act in document["worst_day"]] == [
         ("terminated", []), ("zombie", []), ("cancelled", []),
     ]  # fmt: skip
-    assert document["attempts"] >= document["effects"] + document["delayed_requests"]
+    # Each effect is sent, and each delayed one again, but the zombie's, which is given up.
+    assert document["attempts"] >= document["effects"] + document["delayed_requests"] - 1
     assert document["kills"] == len(document["kill_proofs"]) == 7
     assert document["temporal_kills"] == len(document["temporal_kill_proofs"]) == 1
     assert document["temporal_kill_proofs"][0]["receipts"] == document["temporal_kill_proofs"][0]["pending"] > 0

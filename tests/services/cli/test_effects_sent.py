@@ -204,6 +204,8 @@ async def test_who_does_not_wait_is_told_who_sends(desk: Desk) -> None:
     )
     waited = await desk.ask("effects", "redo", key, *WHO, "--wait-seconds", "0.5")
     assert waited.returncode == 3
-    assert waited.stderr == "Not settled yet: 1. What sends goes on.\n"
+    assert waited.stderr == (
+        "Not ended yet: 1. Their workflows go on, or wait for a person: effects list, effects list --alarmed.\n"
+    )
     await desk.stack.start_workers()
     assert (await desk.command("redo", key, *WAITING))["ended"] == "committed"

@@ -1,13 +1,19 @@
 """`counterfoil incident`: what is said of a decision, also when the workflow can no longer be asked."""
 
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from services.drill.processes import wait_until
 from services.drill.stack import Stack
+from services.effects.keys import derive_key
+from services.effects.states import EffectState
+from services.saved_queries import SAVED_QUERIES
 from tests.services.cli.conftest import Ask, Run
+from tests.services.inventory.conftest import Caller, connect
 
 LINE = {
     "id": "INC-7", "title": "Coolant filters are at end of life", "site": "FRA2/B/R14-CDU", "severity": "high",
@@ -113,6 +119,32 @@ async def test_one_approval_of_two_on_an_incident_that_was_terminated_is_no_appr
     shown = await ask("incident", "show", "INC-half")
     assert shown.stdout.startswith("INC-half: workflow terminated\n")
     assert "waits for" not in shown.stdout
+
+
+@pytest.mark.temporal
+async def test_who_waits_for_a_person_over_an_effect_says_over_which(
+    deployment: Stack, ask: Ask, tmp_path: Path
+) -> None:
+    """In doubt: another program has used its key, for what it did not get."""
+    key = derive_key("workshop", "INC-doubt", "reserve-filter", 1)
+    with connect(deployment.inventory_url, deployment.environment()["COUNTERFOIL_INVENTORY_TOKEN"]) as elsewhere:
+        not_after = f"{datetime.now(UTC) + timedelta(hours=1):%Y-%m-%dT%H:%M:%SZ}"
+        assert Caller(elsewhere, not_after=not_after).reserve(key=key, quantity=1000).status_code == 409
+    await ask("incident", "start", _file(tmp_path, LINE | {"id": "INC-doubt", "approval": "auto"}))
+    await wait_until(
+        lambda: (row := deployment.journal.effect(key)) is not None and row.state is EffectState.IN_DOUBT,
+        timeout_seconds=30.0, what="the effect is in doubt",
+    )  # fmt: skip
+    shown = await ask("incident", "show", "INC-doubt")
+    assert f"reserve-filter waits for a person: counterfoil effects show {key}\n" in shown.stdout
+    (persons,) = (saved.query for saved in SAVED_QUERIES if saved.title.startswith("In doubt"))
+
+    async def listed() -> bool:
+        found = deployment.client.list_workflows(f"{persons} AND WorkflowId = 'INC-doubt'")
+        return [workflow.id async for workflow in found] == ["INC-doubt"]
+
+    await wait_until(listed, timeout_seconds=30.0, what="the saved query finds it")
+    await deployment.client.get_workflow_handle("INC-doubt").terminate()
 
 
 @pytest.mark.temporal

@@ -50,6 +50,13 @@ def test_what_is_sealed_is_not_exported_twice(counterfoil: Run, own: dict[str, s
     )
 
 
+def test_an_export_beyond_the_end_is_refused(counterfoil: Run, own: dict[str, str], tmp_path: Path) -> None:
+    """2, and no file: it would look as if nothing had happened since."""
+    done = counterfoil("journal", "export", str(tmp_path / "file"), "--after", "1000000", **own)
+    assert (done.returncode, done.stdout, list(tmp_path.glob("file*"))) == (2, "", [])
+    assert "export it whole, without --after" in done.stderr
+
+
 def test_stdout_takes_the_lines_and_nothing_else(counterfoil: Run, own: dict[str, str]) -> None:
     """What is said of them goes to stderr; with --json it would have no place."""
     done = counterfoil("journal", "export", "-", **own)

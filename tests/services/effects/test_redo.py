@@ -79,12 +79,11 @@ def test_what_was_committed_may_be_redone_once_it_is_back(release: EffectRow, pa
     assert (why(Former(generation=1, row=ended(COMMITTED), release=release)) == "") is passes
 
 
-def test_a_late_report_that_is_believed_counts_as_committed_until_it_is_back_or_written_off() -> None:
+def test_a_late_report_that_is_believed_counts_as_committed_until_it_is_back() -> None:
     """The row says voided, and the units are gone all the same."""
     believed: dict[str, Any] = {"row": ended(VOIDED), "late_stands": True}
     assert "committed and not released" in why(Former(generation=1, **believed))
     assert why(Former(generation=1, **believed, release=released())) == ""
-    assert why(Former(generation=1, row=ended(COMMITTED), written_off=True)) == ""
 
 
 def test_an_end_that_was_only_asserted_needs_a_second_person() -> None:

@@ -343,6 +343,14 @@ def test_a_tombstone_matches_by_its_key_alone() -> None:
     assert mismatch(row, make_receipt(STRANGER, EffectState.VOIDED)) is not None
 
 
+def test_both_payloads_are_said_in_one_form() -> None:
+    """JSON as the journal writes it, so that a person sees what differs."""
+    request = {"lines": [{"sku": "Łódź", "quantity": 1}]}
+    said = mismatch(make_row(INTENT), make_receipt(INTENT, fingerprint="0" * 64, request=request))
+    assert said is not None
+    assert said.endswith(f'another payload: {{"lines":[{{"quantity":1,"sku":"Łódź"}}]}} instead of {INTENT.request}')
+
+
 def test_lines_are_compared_as_sums() -> None:
     """A SKU asked for in two lines may be granted in one."""
     intent = make_intent(request={"lines": [{"sku": "A", "quantity": 1}, {"sku": "A", "quantity": 2}]})

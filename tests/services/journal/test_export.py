@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
+import pytest
 import sqlalchemy as sa
 
-from services.journal.export import export
+from services.journal.export import BeyondTheEnd, export
 from services.journal.fold import WrittenEntry, decided, differences, fold
 from services.journal.seals import seal
 from services.journal.verification import StoredSeal, check_chain
@@ -109,6 +110,14 @@ def test_after_the_end_there_is_nothing_and_it_says_where_to_go_on(engine: sa.En
     last = written(engine)[-1]["go_on_after"]
     assert [record["record"] for record in written(engine, after=last)] == ["journal", "end"]
     assert written(engine, after=last)[-1]["go_on_after"] == last
+
+
+def test_a_journal_that_has_not_come_as_far_is_not_gone_on_with(engine: sa.Engine) -> None:
+    """It was put back, or is another one: what it records up to there would never be exported."""
+    sealed_lives(engine)
+    last = written(engine)[0]["last_entry_id"]
+    with pytest.raises(BeyondTheEnd, match=f"ends at entry {last}, "):
+        written(engine, after=last + 1)
 
 
 def test_it_is_one_moment_of_the_journal_however_long_it_is_read(engine: sa.Engine) -> None:

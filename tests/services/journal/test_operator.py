@@ -202,10 +202,18 @@ def test_nothing_is_redone_over_what_may_still_stand(
     before = journal.all_entries()
     with pytest.raises(Refused, match=said):
         journal.decide_redo(command(key=key))
-    row = journal.effect(key)
-    assert row is not None
-    assert said in journal.redo_refused(row, by="ada")
+    assert said in journal.redo_refused(command(key=key))
     assert journal.all_entries() == before
+
+
+def test_what_would_be_refused_is_said_of_a_generation_that_somebody_else_has_decided(journal: OperatorJournal) -> None:
+    """As the redo itself says it; whoever decided it may ask again."""
+    settled(journal, ONE)
+    journal.decide_redo(command())
+    with pytest.raises(Refused) as refused:
+        journal.decide_redo(command(by="bo"))
+    assert journal.redo_refused(command(by="bo")) == str(refused.value)
+    assert journal.redo_refused(command()) == ""
 
 
 def test_what_was_released_may_be_redone_and_has_a_release_of_its_own(journal: OperatorJournal) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -29,17 +29,19 @@ class Waiting(Client):
     """Temporal, as far as a look needs it: what running workflows wait for, and who was woken."""
 
     keys: list[str] = field(default_factory=list)
+    ids: dict[str, str] = field(default_factory=dict)
     woken: list[str] = field(default_factory=list)
     gone: bool = False
     away: bool = False
 
     async def list_workflows(self, *_query: Any, **_options: Any) -> AsyncIterator[Any]:  # type: ignore[override]
-        """One workflow that waits for all of them, and one that says nothing."""
+        """A workflow that waits for each of them, and one that says nothing."""
         if self.away:
             raise RPCError("away", RPCStatusCode.UNAVAILABLE, b"")
-        pairs = [SearchAttributePair(EFFECT_KEY, self.keys)] if self.keys else []
-        yield SimpleNamespace(typed_search_attributes=TypedSearchAttributes(pairs))
-        yield SimpleNamespace(typed_search_attributes=TypedSearchAttributes([]))
+        for key in self.keys:
+            pairs = [SearchAttributePair(EFFECT_KEY, [key])]
+            yield SimpleNamespace(id=self.ids.get(key, ""), typed_search_attributes=TypedSearchAttributes(pairs))
+        yield SimpleNamespace(id="INC-silent", typed_search_attributes=TypedSearchAttributes([]))
 
     def get_workflow_handle(self, workflow_id: str, **_options: Any) -> Any:
         """A handle that can be told."""
@@ -158,6 +160,7 @@ async def test_a_workflow_that_does_not_take_what_is_settled_is_woken_once_and_t
     taken, pending = intent_now(scope="INC-taken"), intent_now(scope="INC-pending")
     await bench.attempt(taken)
     bench.pending(pending)
+    waiting.ids = {taken.key: "INC-taken", pending.key: "INC-pending"}
     waiting.keys = [taken.key, pending.key, intent_now(scope="INC-elsewhere").key]
     bench.later(WAKE_AFTER - timedelta(seconds=1))
     assert (await found(lookout), waiting.woken) == ({}, [])
@@ -176,13 +179,27 @@ async def test_a_workflow_that_does_not_take_what_is_settled_is_woken_once_and_t
     assert waiting.woken == ["wake INC-taken"]
 
 
+async def test_it_is_the_waiting_workflow_that_is_told_and_named_whoever_sent_the_effect(
+    bench: Bench, lookout: Lookout, waiting: Waiting
+) -> None:
+    """A redo is sent by a workflow of its own, which has ended; the one that waits for it has not."""
+    redone = intent_now(generation=2)
+    await bench.attempt(replace(redone, workflow_id=f"effect-command-{redone.key}"))
+    waiting.keys, waiting.ids = [redone.key], {redone.key: redone.scope}
+    bench.later(HOUR)
+    (stuck,) = (await lookout.look()).alarms
+    assert (stuck.kind, stuck.workflow_id) == (AlarmKind.STUCK_WORKFLOW, redone.scope)
+    assert stuck.workflow_id in stuck.said
+    assert waiting.woken == [f"wake {redone.scope}"]
+
+
 async def test_a_workflow_that_has_just_ended_is_no_failure_of_the_look(
     bench: Bench, lookout: Lookout, waiting: Waiting
 ) -> None:
     """Visibility says so a moment later."""
     intent = intent_now()
     await bench.attempt(intent)
-    waiting.keys, waiting.gone = [intent.key], True
+    waiting.keys, waiting.ids, waiting.gone = [intent.key], {intent.key: intent.scope}, True
     bench.later(WAKE_AFTER)
     assert await found(lookout) == {}
     assert waiting.woken == [f"wake {intent.scope}"]

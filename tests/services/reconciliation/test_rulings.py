@@ -1,6 +1,7 @@
 """What a person has dealt with is no finding any more; what comes after it is."""
 
 import asyncio
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ from services.effects.commands import Command, CommandName, RulingKind
 from services.effects.records import Answer, EffectRow, Receipt, Seen, Source
 from services.effects.states import EffectState
 from services.reconciliation.audit import audit
+from services.reconciliation.checker import check
 from services.reconciliation.findings import Report, Rule
+from services.reconciliation.provider_half import ProviderHalf
 from tests.services.effects.halves import make_mark
 from tests.services.reconciliation.world import ORIGIN, TOKEN, World, intent, running_world
 
@@ -83,4 +86,53 @@ def test_a_late_observation_is_found_until_it_is_dealt_with(world: World, ruling
     assert world.journal.observe(INTENT.key, late).row.alarmed
     assert (Rule.LATE, INTENT.key) in rules(report(world))
     world.journal.rule_late(word(CommandName.ACCEPT), ruling)
+    assert report(world).clean
+
+
+def test_an_assertion_hides_no_receipt_of_the_effects_own(world: World) -> None:
+    """The provider had none to show, and shows one now: it was done, and nobody has said anything of that."""
+    world.journal.begin(INTENT, make_mark("first"))
+    world.journal.observe(INTENT.key, Answer(seen=Seen.KEY_EXPIRED, source=Source.LOOK_UP))
+    world.journal.assert_end(word(CommandName.RESOLVE), EffectState.VOIDED)
+    sent = world.caller.post("/v1/reservations", json.loads(INTENT.request), INTENT.key)
+    assert sent.status_code == 201
+    assert (Rule.LOST, INTENT.key) in rules(report(world))
+
+
+def test_what_was_said_of_a_late_report_hides_no_receipt_that_is_lost_later(world: World) -> None:
+    """It was of that report alone."""
+    asyncio.run(world.perform(INTENT))
+    row = world.journal.effect(INTENT.key)
+    assert row is not None
+    assert row.receipt is not None
+    report_ = Receipt(row.receipt.body | {"receipt_id": "receipt-once-more"})
+    world.journal.observe(INTENT.key, Answer(seen=Seen.RECEIPT, source=Source.LOOK_UP, receipt=report_))
+    world.journal.rule_late(word(CommandName.RESOLVE), RulingKind.DISMISSED)
+    assert report(world).clean
+    empty = ProviderHalf(receipts=(), covered=0, stock={}, ledgers={})
+    assert (Rule.LOST, INTENT.key) in rules(check(world.journal.snapshot(), empty))
+
+
+def test_a_written_off_orphan_that_became_an_effect_is_looked_at_again(world: World) -> None:
+    """What was said of a receipt without an intent says nothing of the effect."""
+    world.journal.write_off(word(CommandName.WRITE_OFF))
+    asyncio.run(world.perform(INTENT))
+    empty = ProviderHalf(receipts=(), covered=0, stock={}, ledgers={})
+    assert (Rule.LOST, INTENT.key) in rules(check(world.journal.snapshot(), empty))
+
+
+def test_a_redo_that_nobody_has_begun_is_found(world: World) -> None:
+    """Whoever commanded it may have died before anything was told to send it; nothing else would ever say so."""
+    world.journal.give_up(INTENT, why="over")
+    asyncio.run(world.recover(INTENT))
+    assert report(world).clean
+    redone = world.journal.decide_redo(word(CommandName.REDO))
+    (found,) = report(world).findings
+    assert (found.rule, found.key, found.what) == (
+        Rule.UNRESOLVED,
+        redone.key,
+        "INC-1/reserve-filter (generation 2)",
+    )
+    assert "by ada and never begun" in found.journal
+    asyncio.run(world.perform(intent("INC-1", generation=2)))
     assert report(world).clean

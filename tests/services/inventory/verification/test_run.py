@@ -151,6 +151,7 @@ def test_a_correct_database_is_clean_and_counted(filled: Callable[[str], str], d
     engine.dispose()
 
 
+@pytest.mark.timeout(300)  # some hundred verifications
 @pytest.mark.parametrize("name", [table.name for table in METADATA.sorted_tables])
 def test_every_single_change_of_a_table_is_found_and_named(bare: Bare, name: str) -> None:
     """Each column flipped, emptied or filled, and rows deleted and doubled, in a row of each sort."""
