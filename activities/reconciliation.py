@@ -15,6 +15,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from activities import contracts
 from activities.beat import beating, crossing
 from activities.contracts import Page, PageRequest
+from services.effect_commands import wake
 from services.effects.records import Attempt, EffectRow
 from services.reconciliation.closures import Closures
 from services.reconciliation.sweep import Sweep, SweptRow
@@ -71,10 +72,9 @@ class ReconciliationActivities(contracts.ReconciliationActivities):
     async def _wake(self, row: EffectRow) -> None:
         """Tell the workflow at once; where it is closed or gone, the journal is what remembers."""
         try:
-            await self._client.get_workflow_handle(row.workflow_id).signal("wake")
+            await wake(self._client, row.workflow_id)
         except RPCError as error:
-            if error.status is not RPCStatusCode.NOT_FOUND:
-                activity.logger.warning("%s was settled but its workflow was not woken: %s", row.key, error.message)
+            activity.logger.warning("%s was settled but its workflow was not woken: %s", row.key, error.message)
 
 
 async def fail_attempt(client: Client, task_token: bytes, key: str) -> None:

@@ -261,10 +261,8 @@ class EffectWorkflow:
         while True:
             woken = self._woken
             standing = await self._attempt(performance)
-            if standing is not None and standing.later is not None:
-                self._go_on_with(performance, standing.later)
-                continue
-            if (standing is None or standing.outcome is None) and not performance.given_up:
+            concluded = standing is not None and (standing.outcome is not None or standing.later is not None)
+            if not concluded and not performance.given_up:
                 standing = await self._settle(performance)
             if standing is not None and standing.outcome is not None:
                 return self._answer(performance, standing.outcome)

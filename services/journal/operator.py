@@ -148,8 +148,7 @@ class OperatorJournal(Journal):
                 | ({"second": second} if second else {}),
             )
             key = derive_key(row.origin, row.scope, row.name, row.generation + 1)
-            if not mine and decision.body.get("command_id") != command.id:
-                raise Refused(_decided_before(decision))
+            _require_of(command, decision)
             if mine:
                 tx.append(row.key, "resolution", command.body(generation=row.generation + 1, redo_key=key))
             return Redone(decision=decision, key=key, repeated=not mine)
@@ -163,8 +162,8 @@ class OperatorJournal(Journal):
             row = self._existing(tx, command.key)
             self._require_redoable(tx, row, by=command.by, second=second)
             decision = self._standing(tx.connection, row.origin, row.scope, row.name, row.generation + 1)
-            if decision is not None and decision.body.get("command_id") != command.id:
-                raise Refused(_decided_before(decision))
+            if decision is not None:
+                _require_of(command, decision)
 
         try:
             self._write(work)
@@ -279,9 +278,12 @@ def _is(entry: Entry, command: Command) -> bool:
     return entry.kind == "resolution" and entry.body.get("command_id") == command.id
 
 
-def _decided_before(decision: Decision) -> str:
+def _require_of(command: Command, decision: Decision) -> None:
+    """Refuse where the decision that stands is another command's, and say whose."""
     body = decision.body
-    return (
+    if body.get("command_id") == command.id:
+        return
+    raise Refused(
         f"generation {decision.generation} was decided at {timestamp(decision.recorded_at)} by "
         f"{body.get('by', 'its workflow')} ({body.get('reason', 'no reason given')}); that decision stands"
     )

@@ -15,8 +15,9 @@ from enum import StrEnum
 from typing import Final
 
 from temporalio.client import Client
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
+from services.effect_commands import wake
 from services.effects.records import EffectRow
 from services.effects.states import EffectState
 from services.journal.operator import OperatorJournal
@@ -181,11 +182,7 @@ class Lookout:
 
     async def _wake(self, row: EffectRow) -> None:
         self._woken.add((row.workflow_id, row.key))
-        try:
-            await self._client.get_workflow_handle(row.workflow_id).signal("wake")
-        except RPCError as error:
-            if error.status is not RPCStatusCode.NOT_FOUND:  # it has just ended
-                raise
+        await wake(self._client, row.workflow_id)
 
 
 def _all(read: Callable[..., tuple[EffectRow, ...]]) -> Iterator[EffectRow]:

@@ -119,8 +119,8 @@ MUTANTS: Final = (
         name="another-word-gets-the-first-redos-answer",
         rule="G9",
         file=_OPERATOR,
-        before='if not mine and decision.body.get("command_id") != command.id:',
-        after="if False:",
+        before='if body.get("command_id") == command.id:',
+        after="if True:",
         tests=(
             f"{_OPERATOR_TESTS}::test_the_same_redo_is_the_same_generation_and_another_word_is_refused",
             f"{_OPERATOR_TESTS}::test_two_who_redo_at_once_decide_one_generation",

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
+import pytest
 import sqlalchemy as sa
 
 from activities.inventory_client import InventoryClient
@@ -201,3 +202,18 @@ async def standings_in(folder: Path, postgres: Databases) -> AsyncIterator[dict[
         standing_on(postgres.migrated("inventory"), postgres.migrated("journal")) as postgresql,
     ):
         yield {"sqlite": sqlite, "postgresql": postgresql}
+
+
+@pytest.fixture(scope="module")
+async def standings(
+    tmp_path_factory: pytest.TempPathFactory, postgres: Databases
+) -> AsyncIterator[dict[str, Standing]]:
+    """One deployment on each kind of database."""
+    async with standings_in(tmp_path_factory.mktemp("standing"), postgres) as made:
+        yield made
+
+
+@pytest.fixture
+def standing(standings: dict[str, Standing], dialect: str) -> Standing:
+    """The deployment on this test's database."""
+    return standings[dialect]

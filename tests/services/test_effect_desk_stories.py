@@ -2,7 +2,6 @@
 
 import itertools
 import json
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -10,27 +9,13 @@ from services.effects.commands import Ruling, What
 from services.effects.keys import release_name
 from services.effects.records import Answer, Effect, Intent, OutcomeState, Receipt, Seen, Source, decide
 from services.effects.states import EffectState
-from tests.postgres import Databases
 from tests.services.inventory.conftest import NOW
 from tests.services.reconciliation.world import ORIGIN, intent, reservation
-from tests.services.standing import Standing, standings_in
+from tests.services.standing import Standing, standing, standings
+
+__all__ = ["standing", "standings"]  # fixtures
 
 _numbers = itertools.count(1)
-
-
-@pytest.fixture(scope="module")
-async def standings(
-    tmp_path_factory: pytest.TempPathFactory, postgres: Databases
-) -> AsyncIterator[dict[str, Standing]]:
-    """One deployment on each kind of database."""
-    async with standings_in(tmp_path_factory.mktemp("standing"), postgres) as made:
-        yield made
-
-
-@pytest.fixture
-def standing(standings: dict[str, Standing], dialect: str) -> Standing:
-    """The deployment on this test's database."""
-    return standings[dialect]
 
 
 @pytest.fixture
@@ -47,21 +32,6 @@ async def redo(standing: Standing, key: str, *, by: str = "ada", reason: str = "
 async def release(standing: Standing, key: str) -> Ruling:
     """Give it back."""
     return await standing.desk.release(key, by="ada", reason="nobody needs it")
-
-
-def hold(scope: str) -> Intent:
-    """A reservation that holds for a minute."""
-    request = {"lines": [{"sku": "FILTER-A", "quantity": 2}], "hold_seconds": 60}
-    return decide(
-        Effect(name="reserve-filter", kind="inventory.reserve", request=request),
-        origin=ORIGIN,
-        scope=scope,
-        decided_at=NOW,
-        why={"approved_by": "ada"},
-        workflow_id=scope,
-        workflow_type="Incident",
-        first_run_id="run-1",
-    )
 
 
 async def test_a_replay_is_the_same_key_and_a_redo_is_another(standing: Standing, scope: str) -> None:
@@ -198,7 +168,7 @@ async def test_two_people_who_cannot_reach_the_inventory_settle_nothing(standing
 
 async def test_a_hold_that_ran_out_is_given_back_and_may_be_redone(standing: Standing, scope: str) -> None:
     """A21: its release is refused with hold-expired, and that is as good as a release: generation 2 may land."""
-    taken = await standing.world.perform(hold(scope))
+    taken = await standing.world.perform(intent(scope, hold_seconds=60))
     assert taken.row.receipt is not None
     standing.world.service.end_hold(standing.world.caller, taken.row.receipt.body)
     given_back = await standing.perform(await release(standing, taken.row.key))
@@ -307,7 +277,7 @@ async def test_a_release_that_was_begun_goes_on_as_it_was_journaled(standing: St
 
 async def test_the_release_of_what_had_run_out_is_answered_the_same_again(standing: Standing, scope: str) -> None:
     """A21: it is back; nobody is sent to redo its release."""
-    taken = await standing.world.perform(hold(scope))
+    taken = await standing.world.perform(intent(scope, hold_seconds=60))
     assert taken.row.receipt is not None
     standing.world.service.end_hold(standing.world.caller, taken.row.receipt.body)
     await standing.perform(await release(standing, taken.row.key))

@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,8 +13,9 @@ from services.effects.commands import Ruling, What
 from services.effects.records import EffectRow, Seen
 from services.effects.states import EffectState
 from services.journal.rows import Entry
-from tests.postgres import Databases
-from tests.services.standing import STATES, Standing, standings_in
+from tests.services.standing import STATES, Standing, standing, standings
+
+__all__ = ["standing", "standings"]  # fixtures
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
 _numbers = itertools.count(1)
@@ -96,21 +97,6 @@ class Moment:
             written=standing.written,
             receipt=None if receipt is None else receipt.receipt_id,
         )
-
-
-@pytest.fixture(scope="module")
-async def standings(
-    tmp_path_factory: pytest.TempPathFactory, postgres: Databases
-) -> AsyncIterator[dict[str, Standing]]:
-    """One deployment on each kind of database."""
-    async with standings_in(tmp_path_factory.mktemp("standing"), postgres) as made:
-        yield made
-
-
-@pytest.fixture
-def standing(standings: dict[str, Standing], dialect: str) -> Standing:
-    """The deployment on this test's database."""
-    return standings[dialect]
 
 
 def word(before: Moment, after: Moment, ruling: Ruling) -> str:

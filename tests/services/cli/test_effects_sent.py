@@ -48,14 +48,21 @@ class Desk:
         ended: dict[str, Any] = await self.stack.client.get_workflow_handle(scope).result()
         return ended
 
-    async def terminated(self, scope: str) -> str:
-        """An incident whose request could not be sent, and whose workflow was terminated then; its key."""
+    async def terminated(self, *scopes: str) -> list[str]:
+        """Incidents whose requests could not be sent, and whose workflows were terminated then; their keys.
+
+        No worker runs at that moment: one that had just been told to send would do it as soon as it can.
+        """
         await self.stack.proxy.down()
-        await self.start(scope)
-        await self.is_in(key_of(scope), EffectState.PENDING)
-        await self.stack.client.get_workflow_handle(scope).terminate()
+        for scope in scopes:
+            await self.start(scope)
+            await self.is_in(key_of(scope), EffectState.PENDING)
+        await self.stack.stop_workers()
+        for scope in scopes:
+            await self.stack.client.get_workflow_handle(scope).terminate()
         await self.stack.proxy.up()
-        return key_of(scope)
+        await self.stack.start_workers()
+        return [key_of(scope) for scope in scopes]
 
     async def is_in(self, key: str, state: EffectState) -> None:
         """Wait until the journal has it so."""
@@ -110,7 +117,7 @@ async def desk(deployment: Stack, ask: Ask, tmp_path: Path) -> AsyncIterator[Des
 async def test_for_a_terminated_workflow_a_command_has_its_own_send(desk: Desk) -> None:
     """A22: given up, redone and given back, each sent by an EffectCommand workflow; nothing waits for the dead one."""
     before = await desk.available()
-    key = await desk.terminated("INC-501")
+    (key,) = await desk.terminated("INC-501")
     assert (await desk.command("give-up", key, *WHO, "--json"))["state"] == "voided"
     redone = await desk.command("redo", key, *WAITING)
     second = key_of("INC-501", 2)
@@ -126,7 +133,7 @@ async def test_for_a_terminated_workflow_a_command_has_its_own_send(desk: Desk) 
 async def test_a_replay_goes_on_for_a_terminated_workflow_under_the_same_key(desk: Desk) -> None:
     """A22: a second one attaches to the first, or finds its end."""
     before = await desk.available()
-    key = await desk.terminated("INC-502")
+    (key,) = await desk.terminated("INC-502")
     replayed = await desk.command("replay", key, *WAITING)
     assert (replayed["new_key"], replayed["sent_by"], replayed["ended"]) == (None, f"effect-command-{key}", "committed")
     again = await desk.command("replay", key, *WAITING)
@@ -181,7 +188,7 @@ async def test_a_run_reset_to_before_what_was_given_back_is_answered_released(de
 async def test_a_redo_in_bulk_is_one_command(desk: Desk) -> None:
     """The way on after an outage: what the list prints is what is redone, and each has a workflow of its own."""
     scopes = ("INC-506", "INC-507", "INC-508")
-    keys = [await desk.terminated(scope) for scope in scopes]
+    keys = await desk.terminated(*scopes)
     done = await desk.ask("effects", "give-up", *keys, *WHO, "--json")
     assert (done.returncode, json.loads(done.stdout)["done"]) == (0, 3)
     done = await desk.ask("effects", "redo", *keys, *WAITING)
@@ -193,7 +200,7 @@ async def test_a_redo_in_bulk_is_one_command(desk: Desk) -> None:
 
 async def test_who_does_not_wait_is_told_who_sends(desk: Desk) -> None:
     """And whoever waits and has no worker is told to ask again: 3."""
-    key = await desk.terminated("INC-509")
+    (key,) = await desk.terminated("INC-509")
     await desk.command("give-up", key, *WHO, "--json")
     await desk.stack.stop_workers()
     people = await desk.ask("effects", "redo", key, *WHO)

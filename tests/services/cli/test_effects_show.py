@@ -9,25 +9,9 @@ from typing import Any
 
 import pytest
 
-from services.effects.records import Answer, Effect, Intent, Seen, Source, decide
+from services.effects.records import Answer, Seen, Source
 from tests.services.cli.conftest import Run
-from tests.services.inventory.conftest import NOW
-from tests.services.reconciliation.world import ORIGIN, World, intent, running_world
-
-
-def held(scope: str, seconds: int) -> Intent:
-    """A reservation that holds two filters for so long."""
-    request: dict[str, Any] = {"lines": [{"sku": "FILTER-A", "quantity": 2}], "hold_seconds": seconds}
-    return decide(
-        Effect(name="reserve-filter", kind="inventory.reserve", request=request),
-        origin=ORIGIN,
-        scope=scope,
-        decided_at=NOW,
-        why={"approved_by": "ada"},
-        workflow_id=scope,
-        workflow_type="Incident",
-        first_run_id="run-1",
-    )
+from tests.services.reconciliation.world import World, intent, running_world
 
 
 @pytest.fixture
@@ -53,7 +37,7 @@ def show(counterfoil: Run, world: World, key: str) -> tuple[int, str, dict[str, 
 
 def test_a_hold_that_ran_out_is_not_taken_for_one_that_stands(counterfoil: Run, world: World) -> None:
     """Committed in both halves, and the units are somebody else's by now: it says so (E55)."""
-    one = held("INC-1", 60)
+    one = intent("INC-1", hold_seconds=60)
     asyncio.run(world.perform(one))
     code, people, document = show(counterfoil, world, one.key)
     assert (code, document["provider"]["reservation"]["state"]) == (0, "held")

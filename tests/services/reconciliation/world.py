@@ -24,12 +24,18 @@ MARKER = "counterfoil-tenant-origin"
 
 
 def intent(
-    scope: str, lines: Mapping[str, int] | None = None, *, generation: int = 1, release_of: str | None = None
+    scope: str,
+    lines: Mapping[str, int] | None = None,
+    *,
+    generation: int = 1,
+    release_of: str | None = None,
+    hold_seconds: int | None = None,
 ) -> Intent:
-    """A reserve of these lines, or the release of a reservation."""
+    """A reserve of these lines, for some time or for good, or the release of a reservation."""
     if release_of is None:
         asked = [{"sku": sku, "quantity": quantity} for sku, quantity in (lines or {"FILTER-A": 2}).items()]
-        effect = Effect(name="reserve-filter", kind="inventory.reserve", request={"lines": asked})
+        request: dict[str, Any] = {"lines": asked} | ({"hold_seconds": hold_seconds} if hold_seconds else {})
+        effect = Effect(name="reserve-filter", kind="inventory.reserve", request=request)
     else:
         name = keys.release_name("reserve-filter", 1)
         effect = Effect(name=name, kind="inventory.release", request={}, path={"id": release_of})
