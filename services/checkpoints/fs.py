@@ -196,24 +196,41 @@ class Folder:
         temporary = TEMPORARY + secrets.token_hex(16)
         descriptor = self._create(temporary, 0)
         try:
-            with _mutation(f"write {self.path}/{name}"):
-                _write_all(descriptor, memoryview(data), 0)
-            if durable:
-                with _mutation(f"fsync {self.path}/{name}"):
-                    _sync(descriptor)
+            try:
+                with _mutation(f"write {self.path}/{name}"):
+                    _write_all(descriptor, memoryview(data), 0)
+                if durable:
+                    with _mutation(f"fsync {self.path}/{name}"):
+                        _sync(descriptor)
+            finally:
+                os.close(descriptor)
+            return self._link(temporary, name)
         finally:
-            os.close(descriptor)
+            self.remove(temporary)
+
+    def _link(self, temporary: str, name: str) -> bool:
         try:
             with _mutation(f"link {self.path}/{name}"):
                 os.link(
                     temporary, name,
                     src_dir_fd=self._descriptor, dst_dir_fd=self._descriptor, follow_symlinks=False,
                 )  # fmt: skip
-        except FileExistsError:
-            return False
-        finally:
-            self.remove(temporary)
+        except OSError as error:
+            # A file server's answer may be lost and the call made again: then both names are one file, and it is ours.
+            if self._same(temporary, name):
+                return True
+            if isinstance(error, FileExistsError):
+                return False
+            raise
         return True
+
+    def _same(self, one: str, other: str) -> bool:
+        try:
+            return os.path.samestat(
+                *(os.stat(each, dir_fd=self._descriptor, follow_symlinks=False) for each in (one, other))
+            )
+        except OSError:
+            return False
 
     def write_new(self, name: str, parts: Iterable[memoryview]) -> bool:
         """A new file of parts, each padded with zeros to a multiple of 4096, synced.
@@ -240,6 +257,9 @@ class Folder:
                 direct = writer.direct
             with _mutation(f"fsync {self.path}/{name}"):
                 _sync(descriptor)
+        except BaseException:
+            self.remove(name)  # on a full disk, what cannot be finished gives its room back
+            raise
         finally:
             os.close(descriptor)
         return direct

@@ -125,12 +125,8 @@ MUTANTS: Final = (
         "the-record-is-linked-before-its-bytes-are-durable", "fs",
         """            with _mutation(f"fsync {self.path}/{name}"):
                 _sync(descriptor)
-        finally:
-            os.close(descriptor)
-        return direct""",
-        """        finally:
-            os.close(descriptor)
-        return direct""",
+        except BaseException:""",
+        """        except BaseException:""",
         "contribution::the_record_is_published_after_the_bytes_are_durable",
         "the trace of a save",
     ),
@@ -275,5 +271,19 @@ MUTANTS: Final = (
         "    if False:",
         "fit::a_contributors_own_refuses_another_layout",
         "two contributors restore what three saved",
+    ),
+    _mutant(
+        "a-link-whose-answer-was-lost-is-anothers", "fs",
+        "            if self._same(temporary, name):",
+        "            if False:",
+        "fs::a_link_whose_answer_was_lost_is_ours",
+        "a link that was made and answered EEXIST, then EIO",
+    ),
+    _mutant(
+        "a-failed-write-keeps-its-room", "fs",
+        "            self.remove(name)  # on a full disk",
+        "            pass  # on a full disk",
+        "fs::what_could_not_be_written_gives_its_room_back",
+        "a data file that a full disk ended",
     ),
 )  # fmt: skip
