@@ -6,6 +6,7 @@
 - A checkpoint that is marked for removal is `Retired`, which is not damage.
 """
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -34,6 +35,7 @@ from .log import LogRecord, last_slot, read_slot
 from .manifest import Manifest, read_contract, read_contributions, read_manifest, validate
 from .records import digest_of
 
+REASON_LENGTH: Final = 1000
 DIRECT_BYTES: Final = 1 << 20  # below it, the page cache's reading ahead is faster than asking the disk each time
 
 
@@ -84,8 +86,13 @@ def is_retired(run: Run, sequence: int) -> bool:
     return run.retired.has(str(sequence))
 
 
-def load(run: Run, sequence: int) -> Found:
+def load(run: Run, sequence: int, *, marked: bool = False) -> Found:
     """One checkpoint, by its sequence.
+
+    Args:
+        run: the run.
+        sequence: its slot.
+        marked: for retention: also one that is marked for removal and still there.
 
     Raises:
         Retired: it is marked for removal.
@@ -98,12 +105,12 @@ def load(run: Run, sequence: int) -> Found:
         raise ManifestInvalid(f"slot {sequence} of run {run.run_id} is free: there is no such checkpoint") from None
     if record.kind != "commit":
         raise ManifestInvalid(f"slot {sequence} of run {run.run_id} opens epoch {record.epoch}: it is no checkpoint")
-    return _loaded(run, record)
+    return _loaded(run, record, marked=marked)
 
 
-def _loaded(run: Run, record: LogRecord) -> Found:
+def _loaded(run: Run, record: LogRecord, *, marked: bool = False) -> Found:
     sequence = record.sequence
-    if is_retired(run, sequence):
+    if not marked and is_retired(run, sequence):
         raise _retired(run, sequence)
     assert record.save_id is not None  # noqa: S101 - a commit record has both
     assert record.manifest is not None  # noqa: S101
@@ -118,14 +125,8 @@ def _loaded(run: Run, record: LogRecord) -> Found:
             contract = read_contract(run, manifest.contract_digest)
             contributions = read_contributions(folder, record.save_id, manifest.contributors)
             cut = validate(manifest, contract, contributions)
-    except (FileNotFoundError, CheckpointError) as error:
-        if is_retired(run, sequence):
-            raise _retired(run, sequence) from error
-        if isinstance(error, CheckpointError):
-            raise
-        raise SizeMismatch(
-            f"checkpoint {sequence} lacks a file: {error}; earlier checkpoints are not touched"
-        ) from error
+    except (OSError, CheckpointError) as error:
+        raise _seen(run, sequence, error) from error
     return Found(
         sequence=sequence, manifest=manifest, contract=contract, contributions=contributions, cut=cut
     )  # fmt: skip
@@ -160,12 +161,22 @@ def latest(
         except Retired:
             continue
         except (CheckpointError, FileNotFoundError) as error:
+            known = error if isinstance(error, CheckpointError) else _gap(run, sequence)
             if strict:
-                raise
-            skipped.append(Skipped(sequence=sequence, reason=f"{type(error).__name__}: {error}"))
+                raise known from error
+            skipped.append(Skipped(sequence=sequence, reason=_reason(known)))
             continue
         return found, tuple(skipped)
     return None, tuple(skipped)
+
+
+def _gap(run: Run, sequence: int) -> ManifestInvalid:
+    return ManifestInvalid(f"slot {sequence} of the log of run {run.run_id} is missing, and later ones are there")
+
+
+def _reason(error: CheckpointError) -> str:
+    """By name, and no longer than a person reads: what a damaged record holds is not passed on."""
+    return f"{type(error).__name__}: {error}"[:REASON_LENGTH]
 
 
 def check_profile(found: Found, profile: str) -> None:
@@ -306,10 +317,10 @@ def verify(run: Run, *, sequences: Sequence[int] | None = None) -> tuple[Damage,
     found: list[Damage] = []
     whole_ones: dict[int, str] = {}
     slots = set(sequences_in([name.removesuffix(".json") for name in run.log.names()]))
-    last = max(slots, default=0)
-    found += [
-        Damage(sequence=gap, reason="the log has a gap", usable=False) for gap in range(1, last) if gap not in slots
-    ]
+    for before, after in itertools.pairwise([0, *sorted(slots)]):
+        if after - before > 1:  # one line however wide: a single file of a huge number makes a huge gap
+            wide = f" up to slot {after - 1}" if after - before > 2 else ""  # noqa: PLR2004
+            found.append(Damage(sequence=before + 1, reason=f"the log has a gap{wide}", usable=False))
     for sequence in sorted(slots):
         if sequences is None or sequence in sequences:
             found += _damages(run, sequence, whole_ones)
@@ -328,7 +339,7 @@ def _damages(run: Run, sequence: int, states: dict[int, str]) -> Iterator[Damage
         return
     except CheckpointError as error:
         states[sequence] = "damaged"
-        yield Damage(sequence=sequence, reason=f"{type(error).__name__}: {error}", usable=False)
+        yield Damage(sequence=sequence, reason=_reason(error), usable=False)
         return
     states[sequence] = "whole"
     parent = checked.manifest.parent

@@ -16,6 +16,7 @@ from blake3 import blake3
 from .errors import DigestMismatch, ManifestInvalid
 
 RECORD_BYTES: Final = 64 << 20
+SMALL_BYTES: Final = 64 << 10  # of a record that holds a few ids and numbers: a log's, a mark's
 CHECKPOINT_RECORD_BYTES: Final = 1 << 30
 DEPTH: Final = 32
 EXACT_INTEGER: Final = 2**53  # beyond it, other JSON readers round
