@@ -290,11 +290,16 @@ def validate(manifest: Manifest, contract: Contract, contributions: Mapping[str,
 
 
 def store_contract(run: Run, contract: Contract) -> None:
-    """Keep the contract under its digest; once is enough."""
+    """Keep the contract under its digest, once, and read it back: without it no checkpoint could be read.
+
+    Raises:
+        Damaged: what is there by that name is not it.
+    """
     name = f"{contract.digest}.json"
     if not run.contracts.has(name):
         run.contracts.publish(name, contract.document())
-        run.contracts.sync()
+    read_contract(run, contract.digest)
+    run.contracts.sync()  # also where it was there: who linked it may have died before
 
 
 def read_contract(run: Run, digest: str) -> Contract:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+from blake3 import blake3
 
 from . import fs
 from .boxes import Box, count_of, overlap, shape_of, slices, whole
@@ -229,7 +230,7 @@ def verify_items(run: Run, found: Found, names: Sequence[str] | None = None) -> 
         for name, parts in found.cut.items.items():
             if names is None or name in names:
                 for contributor, item in parts:
-                    _verified(run, found, folder, contributor, item)
+                    _compare(run, found, folder, contributor, item)
 
 
 def _opened(run: Run, found: Found) -> fs.Folder:
@@ -281,8 +282,24 @@ def _assembled(run: Run, found: Found, folder: fs.Folder, parts: Sequence[tuple[
     return np.empty(shape_of(box), dtype) if target is None else target
 
 
+def _compare(run: Run, found: Found, folder: fs.Folder, contributor: str, item: RecordedItem) -> None:
+    """An item's bytes against its digest, a piece at a time: however large it is, or says it is."""
+    piece = fs.aligned_bytes(min(fs.CHUNK_BYTES, fs.padded_length(item.nbytes)))
+    digest = blake3()
+    try:
+        with folder.open(data_name(contributor), direct=item.nbytes >= DIRECT_BYTES) as file:
+            for at in range(0, item.nbytes, fs.CHUNK_BYTES):
+                length = min(fs.CHUNK_BYTES, item.nbytes - at)
+                file.read_into(piece[: fs.padded_length(length)].data, (item.offset or 0) + at)
+                digest.update(piece[:length].data)
+    except (OSError, CheckpointError) as error:
+        raise _seen(run, found.sequence, error) from error
+    if digest.hexdigest() != item.digest:
+        raise _flipped(found, contributor, item)
+
+
 def _verified(run: Run, found: Found, folder: fs.Folder, contributor: str, item: RecordedItem) -> Array:
-    padded = fs.aligned_bytes(fs.padded_length(item.nbytes))
+    padded = _memory(found, item)
     try:
         with folder.open(data_name(contributor), direct=item.nbytes >= DIRECT_BYTES) as file:
             file.read_into(padded.data, item.offset or 0)
@@ -290,11 +307,25 @@ def _verified(run: Run, found: Found, folder: fs.Folder, contributor: str, item:
         raise _seen(run, found.sequence, error) from error
     raw = padded[: item.nbytes]
     if digest_of(raw.data) != item.digest:
-        raise DigestMismatch(
-            f"item {item.name} of contributor {contributor} in checkpoint {found.sequence} is not the bytes that were "
-            "committed; nothing was handed out, earlier checkpoints are not touched"
-        )
+        raise _flipped(found, contributor, item)
     return raw.view(dtype_of(item.dtype)).reshape(shape_of(item.box))
+
+
+def _flipped(found: Found, contributor: str, item: RecordedItem) -> DigestMismatch:
+    return DigestMismatch(
+        f"item {item.name} of contributor {contributor} in checkpoint {found.sequence} is not the bytes that were "
+        "committed; nothing was handed out, earlier checkpoints are not touched"
+    )
+
+
+def _memory(found: Found, item: RecordedItem) -> "np.ndarray[tuple[int], np.dtype[np.uint8]]":
+    try:
+        return fs.aligned_bytes(fs.padded_length(item.nbytes))
+    except MemoryError as error:
+        raise Incompatible(
+            f"item {item.name} of checkpoint {found.sequence} has {item.nbytes} bytes, more than there is memory for; "
+            "nothing was changed: restore on more contributors, or on a larger machine"
+        ) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

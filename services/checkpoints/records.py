@@ -157,8 +157,7 @@ def parse(data: bytes, *, limit: int = RECORD_BYTES, by_hand: bool = False, form
     if len(data) > limit:
         raise ManifestInvalid(f"{len(data)} bytes are more than the {limit} that a record may have")
     try:
-        raw = json.loads(data.decode(), object_pairs_hook=_pairs, parse_constant=_no_constant)
-        value = _untagged(raw, 0)
+        value = _untagged(json.loads(data.decode(), object_pairs_hook=_pairs, parse_constant=_no_constant), 0)
         spelled = canonical(value)
     except ManifestInvalid:
         raise

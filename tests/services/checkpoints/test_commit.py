@@ -154,6 +154,7 @@ def test_the_order_of_a_commit_is_the_guarantee(saved: Writer, tmp_path: Path) -
     folder = f"data/1-{save_id(2)}"
     calls = [call.replace(f"{tmp_path}", "").replace("/runs/r1/", "") for call in saved.ask("calls")]
     assert [call for call in calls if call.split()[0] in {"fsync", "link"}] == [
+        "fsync contracts",
         f"fsync {folder}/manifest.json", f"link {folder}/manifest.json", f"fsync {folder}", "fsync data",
         "fsync log/3.json", "link log/3.json", "fsync log", "fsync /runs/r1", "fsync /runs", "fsync ",
     ]  # fmt: skip
@@ -212,3 +213,19 @@ def test_wherever_a_save_is_killed_the_old_or_the_new_checkpoint_is_there(tmp_pa
         assert a.ask("verify") == []
     finally:
         a.kill()
+
+
+def test_a_contract_that_a_dead_coordinator_linked_is_made_durable_and_read_back(saved: Writer, tmp_path: Path) -> None:
+    """Without it nothing could be read: it may be linked and not durable, or not be it."""
+    contribute(saved, [versions(101)] * 3)
+    saved.ask("calls")
+    saved.ask("commit", save_id=save_id(2), world=["0", "1", "2"])
+    calls = [call for call in saved.ask("calls") if call.endswith(("contracts", "log/3.json"))]
+    assert calls[0] == f"fsync {tmp_path}/runs/r1/contracts"
+    (only,) = (tmp_path / "runs/r1/contracts").iterdir()
+    only.write_bytes(b"{}")
+    saved.contribute(save_id(3), many(102, 3, WHOLE), versions(102))
+    with pytest.raises(Answered) as caught:
+        saved.ask("commit", save_id=save_id(3), world=["0", "1", "2"])
+    assert caught.value.kind == "ManifestInvalid"
+    assert not (tmp_path / "runs/r1/log/4.json").exists()
