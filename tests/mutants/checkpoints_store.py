@@ -172,7 +172,7 @@ MUTANTS: Final = (
     ),
     _mutant(
         "a-damaged-checkpoint-is-passed-over-silently", "reading",
-        '            skipped.append(Skipped(sequence=sequence, reason=f"{type(error).__name__}: {error}"))\n',
+        "            skipped.append(Skipped(sequence=sequence, reason=_reason(known)))\n",
         "",
         "reading::a_damaged_newest_checkpoint_is_passed_over_and_said reading::weights_alone_do_not_resume",
         "a truncated newest file",

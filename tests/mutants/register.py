@@ -4,6 +4,9 @@ from typing import Final
 
 from tests.mutants import (
     answers,
+    checkpoints_learner,
+    checkpoints_session,
+    checkpoints_store,
     commanding,
     deadlines,
     dying,
@@ -27,4 +30,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *commanding.MUTANTS,
     *operating.MUTANTS,
     *dying.MUTANTS,
+    *checkpoints_store.MUTANTS,
+    *checkpoints_session.MUTANTS,
+    *checkpoints_learner.MUTANTS,
 )
