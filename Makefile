@@ -32,7 +32,7 @@ test: $(STAMP) ## lint, types, import contracts and every test
 	.venv/bin/pytest --numprocesses 4 --dist worksteal
 
 faults: $(STAMP) ## the fault campaigns with their full counts: races, kills, cuts, a death at every seam (`make test`: shorter)
-	.venv/bin/pytest tests/faults/inventory tests/faults/seams tests/faults/checkpoints --long --timeout 1800 --numprocesses 2 --dist worksteal
+	.venv/bin/pytest tests/faults/inventory tests/faults/seams tests/faults/checkpoints tests/services/inventory/verification --long --timeout 1800 --numprocesses 2 --dist worksteal
 
 schemathesis: $(STAMP) ## requests drawn from the inventory's OpenAPI document, all checks, both databases (installs schemathesis into var/)
 	.venv/bin/python -m tests.drawn_requests
