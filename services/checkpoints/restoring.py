@@ -20,7 +20,16 @@ from .boxes import check_tiling
 from .contract import Contract, check_same_contract
 from .delays import At
 from .dtypes import Array, name_of
-from .errors import CheckpointError, CoverageError, Damaged, DigestMismatch, JournalBehind, LayoutChanged, Retired
+from .errors import (
+    CheckpointError,
+    CoverageError,
+    Damaged,
+    DigestMismatch,
+    JournalBehind,
+    LayoutChanged,
+    ManifestInvalid,
+    Retired,
+)
 from .fit import Target, check_fit
 from .group import COORDINATOR, MEET, Body, Group, error_body, error_of, told_by
 from .layout import Run
@@ -224,11 +233,14 @@ class Restorer:
         if "contract" not in terms.allow:
             check_same_contract(self.contract, found.manifest.contract_digest)
         roles = found.contract.profiles[terms.profile]
-        targets = [
-            Target(name=name, dtype=name_of(item.array), global_shape=tuple(item.shape), box=item.part)
-            for name, item in sorted(state.items.items())
-            if item.role in roles
-        ]
+        try:
+            targets = [
+                Target(name=name, dtype=name_of(item.array), global_shape=tuple(item.shape), box=item.part)
+                for name, item in sorted(state.items.items())
+                if item.role in roles
+            ]
+        except ManifestInvalid as error:  # of the live state: no checkpoint is damaged by it
+            raise differing([str(error)]) from error
         taken = check_fit(
             found, targets, contributor=me, world=self._world, profile=terms.profile, config=self.facts.config,
             lineage=self.facts.lineage, overrides=terms.allow, layout_policy=terms.layout_policy,

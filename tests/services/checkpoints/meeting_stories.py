@@ -27,6 +27,11 @@ def words(say: Say, *, root: str, launch: str, rank: int, world: int, seconds: f
     group.close()
 
 
+def gone(say: Say, *, root: str, launch: str, rank: int, world: int, **_: Any) -> None:
+    """Whether the coordinator is."""
+    say(gone=meeting(root, launch, rank, world).gone(0))
+
+
 def failing(say: Say, *, root: str, launch: str, rank: int, world: int, **_: Any) -> None:
     """Contributor 1 says an error; 2 never comes: the coordinator does not wait for it, and passes the error on."""
     group = meeting(root, launch, rank, world)
@@ -41,4 +46,4 @@ def failing(say: Say, *, root: str, launch: str, rank: int, world: int, **_: Any
     raise error
 
 
-STORIES = {"meeting-words": words, "meeting-failing": failing}
+STORIES = {"meeting-words": words, "meeting-failing": failing, "meeting-gone": gone}

@@ -182,3 +182,12 @@ def test_a_restore_beside_a_journal_needs_its_watermark_and_says_what_it_does_no
         assert resumed["sequence"] == 2
     for (said,) in told(players, "not-undone"):
         assert (said["undone"], said["not_undone"][0]["reservation_id"]) == (0, "reservation-2")
+
+
+def test_a_live_array_that_no_checkpoint_can_have_is_no_damage(crew: Crew) -> None:
+    """Big-endian weights at contributor 1: all are told, and no checkpoint is passed over for it."""
+    crew.play("script", 2, steps=[["update"], ["save"], ["update"], ["save"]])
+    players = crew.play("script", 2, steps=[["resume"]], by_rank={1: {"steps": [["big-endian"], ["resume"]]}})
+    for (refused,) in told(players, "resume"):
+        assert (refused["error"], refused["untouched"]) == ("Incompatible", True)
+        assert "is big-endian" in refused["message"]
