@@ -336,7 +336,11 @@ def _beside_journal(found: Found, terms: Terms) -> Mapping[str, Any] | None:
             "was restored: give what `counterfoil journal watermark --json` prints."
         )
     kept = read_watermark(found.manifest.effects["watermark"])
-    return compare(kept, read_watermark(terms.journal), allow_pending=terms.allow_pending).document()
+    try:
+        now = read_watermark(terms.journal)
+    except ManifestInvalid as error:  # of what was handed over: no checkpoint is damaged by it
+        raise differing([str(error)]) from error
+    return compare(kept, now, allow_pending=terms.allow_pending).document()
 
 
 def _placement(found: Found, name: str) -> str:

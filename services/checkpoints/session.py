@@ -51,6 +51,7 @@ from .restoring import Report, Restorer, Resumable, Terms, Weights
 from .retention import FEWEST, GRACE_SECONDS, Pruned, pin, prune
 from .saving import Deadlines, Facts, Save, Saved, Saver
 from .state import State
+from .watermark import read_watermark
 
 T = TypeVar("T")
 OVER: Final = (FencedWriter, CommitUnknown)
@@ -314,15 +315,19 @@ class Session:
 
         Raises:
             Refused: no cut was captured, by the name of what is wrong.
+            ManifestInvalid: the watermark is none.
             CheckpointError: the save before it failed and nobody was told; the others are.
         """
         self._check_over()
-        previous = self._save
-        if previous is not None:
-            refusal = self._refusal(previous)
-            if refusal is not None:
-                self._saver.refuse(refusal)
-                raise refusal
+        refusal = None if self._save is None else self._refusal(self._save)
+        if refusal is None and watermark is not None and self._group.rank == COORDINATOR:
+            try:
+                read_watermark(watermark)
+            except ManifestInvalid as error:  # now, and not at every restore of what was saved with it
+                refusal = error
+        if refusal is not None:
+            self._saver.refuse(refusal)
+            raise refusal
         self._save = self._ask(
             lambda: self._saver.begin(state, kind=kind, effects=None if watermark is None else dict(watermark))
         )

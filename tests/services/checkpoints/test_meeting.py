@@ -64,6 +64,17 @@ def test_an_error_ends_a_gathering_at_once_and_travels_by_name(crew: Crew) -> No
     ] * 2
 
 
+@pytest.mark.parametrize("ended", [0, 1])
+def test_who_has_ended_is_not_waited_for(crew: Crew, ended: int) -> None:
+    """A deadline of an hour: the coordinator and a contributor, each killed while the other waits for it."""
+    launch = new_launch()
+    (dead,) = crew.start("meeting-held", 2, ranks=[ended], launch=launch)
+    crew.there(f"runs/r1/meet/{launch}/here.{ended}")
+    dead.kill()
+    (player,) = crew.play("meeting-words", 2, ranks=[1 - ended], launch=launch, seconds=3600)
+    assert player.last["error"] == ("ContributorMissing" if ended else "CoordinatorLost")
+
+
 def test_who_has_ended_is_gone_and_who_is_stopped_or_of_another_kernel_is_not(crew: Crew) -> None:
     """The lock goes with its process; no conclusion is drawn from what another kernel may hold."""
     launch = new_launch()

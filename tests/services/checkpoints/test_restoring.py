@@ -184,6 +184,18 @@ def test_a_restore_beside_a_journal_needs_its_watermark_and_says_what_it_does_no
         assert (said["undone"], said["not_undone"][0]["reservation_id"]) == (0, "reservation-2")
 
 
+def test_what_is_no_watermark_is_refused_by_all_and_makes_no_checkpoint_a_damaged_one(crew: Crew) -> None:
+    """Neither kept at a save nor believed at a restore: the checkpoint before, without one, is not taken instead."""
+    kept = {"journal_id": "1f", "seal": None, "pending": []}
+    steps = [["update"], ["save"], ["update"], ["save-beside", {**kept, "seal": 3}], ["save-beside", kept]]
+    for refused, saved in told(crew.play("script", 2, steps=steps), "save-beside"):
+        assert refused["error"] == "ManifestInvalid"
+        assert saved["saved"] == 3
+    players = crew.play("script", 2, steps=[["resume", {"watermark": {**kept, "seal": 3}}]])
+    for (refused,) in told(players, "resume"):
+        assert (refused["error"], refused["untouched"]) == ("Incompatible", True)
+
+
 def test_a_live_array_that_no_checkpoint_can_have_is_no_damage(crew: Crew) -> None:
     """Big-endian weights at contributor 1: all are told, and no checkpoint is passed over for it."""
     crew.play("script", 2, steps=[["update"], ["save"], ["update"], ["save"]])
