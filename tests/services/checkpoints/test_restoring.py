@@ -186,7 +186,7 @@ def test_a_restore_beside_a_journal_needs_its_watermark_and_says_what_it_does_no
 
 def test_what_is_no_watermark_is_refused_by_all_and_makes_no_checkpoint_a_damaged_one(crew: Crew) -> None:
     """Neither kept at a save nor believed at a restore: the checkpoint before, without one, is not taken instead."""
-    kept = {"journal_id": "1f", "seal": None, "pending": []}
+    kept: dict[str, Any] = {"journal_id": "1f", "seal": None, "pending": []}
     steps = [["update"], ["save"], ["update"], ["save-beside", {**kept, "seal": 3}], ["save-beside", kept]]
     for refused, saved in told(crew.play("script", 2, steps=steps), "save-beside"):
         assert refused["error"] == "ManifestInvalid"
