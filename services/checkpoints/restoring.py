@@ -22,6 +22,7 @@ from .delays import At
 from .dtypes import Array, name_of
 from .errors import (
     CheckpointError,
+    CoordinatorLost,
     CoverageError,
     Damaged,
     DigestMismatch,
@@ -31,7 +32,7 @@ from .errors import (
     Retired,
 )
 from .fit import Target, check_fit
-from .group import COORDINATOR, MEET, Body, Group, error_body, error_of, told_by
+from .group import COORDINATOR, MEET, Body, Group, error_body, error_of, missing, told_by
 from .layout import Run
 from .reading import Found, Skipped, Want, latest, load, read_items, verify_items
 from .saving import Deadlines, Facts, contributor_id
@@ -267,9 +268,20 @@ class Restorer:
         else:
             self.group.gather(MEET, name, vote, seconds=seconds)
         self.at("voted")
-        return self.group.broadcast(
-            MEET, f"verdict.{self._number}", verdict, seconds=seconds + self.deadlines.margin_seconds
-        )
+        if verdict is not None and (withdrawn := self._withdrawn()):
+            verdict = error_body(missing(withdrawn, "voted and gave up before the verdict"))
+        try:
+            return self.group.broadcast(
+                MEET, f"verdict.{self._number}", verdict, seconds=seconds + self.deadlines.margin_seconds
+            )
+        except CoordinatorLost:  # where it is only stopped, it would swap in alone
+            self.group.publish(MEET, f"withdrawn.{self._number}.{self.group.rank}", {})
+            raise
+
+    def _withdrawn(self) -> set[int]:
+        """At the coordinator: whose vote counts no more."""
+        names = {rank: f"withdrawn.{self._number}.{rank}" for rank in range(self.group.world)}
+        return {rank for rank, name in names.items() if self.group.look(MEET, name) is not None}
 
     def _verdict(self, terms: Terms, part: _Part | None, votes: Mapping[int, Body]) -> Body:
         """At the coordinator: accepted by all, or the next older one, or an error for all."""

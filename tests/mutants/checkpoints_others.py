@@ -176,4 +176,13 @@ MUTANTS: Final = (
         tests=(_WATERMARK_TEST + "test_a_journal_that_lost_entries_behind_its_last_seal_is_behind",),
         paired="a journal put back to a copy that has the same last seal and does not know a key that was pending",
     ),
+    Mutant(
+        name="a-vote-that-was-withdrawn-counts",
+        rule="G16",
+        file=_RESTORING,
+        before="        if verdict is not None and (withdrawn := self._withdrawn()):",
+        after="        if verdict is None and (withdrawn := self._withdrawn()):",
+        tests=(_RESTORING_TEST + "test_a_coordinator_that_comes_late_with_its_verdict_swaps_nothing_in_alone",),
+        paired="a coordinator that is stopped between the votes and its verdict",
+    ),
 )
