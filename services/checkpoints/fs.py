@@ -10,6 +10,7 @@ that raises an OSError before a call stands for that call's failure.
 """
 
 import errno
+import fcntl
 import mmap
 import os
 import secrets
@@ -25,9 +26,6 @@ from typing import Final, Self
 import numpy as np
 
 from .errors import ManifestInvalid, SizeMismatch
-
-if sys.platform == "darwin":
-    import fcntl
 
 BLOCK_BYTES: Final = 4096
 CHUNK_BYTES: Final = 8 << 20  # a write of this size reaches the device's speed, and a bounce buffer of it is cheap
@@ -208,6 +206,49 @@ class Folder:
         finally:
             self.remove(temporary)
 
+    def hold(self, name: str, data: bytes) -> "Held | None":
+        """Give bytes a name that nobody had, locked until it is given back or this process ends, however it ends.
+
+        The lock is a record lock: no child inherits it, and a stopped process keeps it.
+
+        Returns:
+            None where somebody had the name.
+
+        Raises:
+            OSError: it could not be written, or the file system has no locks.
+        """
+        temporary = TEMPORARY + secrets.token_hex(16)
+        descriptor = self._create(temporary, 0)
+        try:
+            try:
+                with _mutation(f"write {self.path}/{name}"):
+                    _write_all(descriptor, memoryview(data), 0)
+                fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # who sees the name sees it held
+                ours = self._link(temporary, name)
+            finally:
+                self.remove(temporary)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        if not ours:
+            os.close(descriptor)
+            return None
+        return Held(descriptor)
+
+    def is_held(self, name: str) -> bool:
+        """Whether another process that made the name by `hold` still has it; True also where that cannot be known."""
+        try:
+            descriptor = os.open(name, os.O_RDONLY | _SAFE, dir_fd=self._descriptor)
+        except OSError:
+            return True
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
+
     def _link(self, temporary: str, name: str) -> bool:
         try:
             with _mutation(f"link {self.path}/{name}"):
@@ -285,6 +326,19 @@ class Folder:
             return os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFE | flags, 0o666, dir_fd=self._descriptor)
 
 
+class Held:
+    """A name that is held; it stays when it is given back."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def close(self) -> None:
+        """Give it back."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
 class ReadFile:
     """An open regular file.
 
@@ -336,8 +390,6 @@ class ReadFile:
 def _without_direct(descriptor: int) -> None:
     """From here on through the page cache: the file system opened it otherwise, and then refused."""
     if sys.platform == "linux":
-        import fcntl  # noqa: PLC0415 - where O_DIRECT is
-
         fcntl.fcntl(descriptor, fcntl.F_SETFL, fcntl.fcntl(descriptor, fcntl.F_GETFL) & ~_DIRECT)
 
 

@@ -42,7 +42,7 @@ from .errors import (
     Incompatible,
     ManifestInvalid,
 )
-from .group import COORDINATOR, MEET, Body, Group, error_body, error_of
+from .group import COORDINATOR, MEET, Body, Group, error_body, error_of, told_by
 from .layout import Run
 from .log import Epoch, open_epoch
 from .meeting import Meeting
@@ -51,6 +51,7 @@ from .restoring import Report, Restorer, Resumable, Terms, Weights
 from .retention import FEWEST, GRACE_SECONDS, Pruned, pin, prune
 from .saving import Deadlines, Facts, Save, Saved, Saver
 from .state import State
+from .watermark import read_watermark
 
 T = TypeVar("T")
 OVER: Final = (FencedWriter, CommitUnknown)
@@ -90,7 +91,7 @@ class Session:
         self._restorer = Restorer(run=run, group=group, contract=contract, deadlines=deadlines, facts=facts, at=at)
         self._save: Save | None = None
         self._over: CheckpointError | None = None
-        self._stop_asked = threading.Event()
+        self._stop_asked = False  # no Event: a second signal inside of the first one's `set` would wait for ever
         self._looks = 0
         self._handlers: dict[int, Any] = {}
 
@@ -180,15 +181,16 @@ class Session:
         Raises:
             CheckpointError: a save failed and nobody was told.
         """
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)
-        self._handlers = {}
         try:
             if self._save is not None:
                 self._save.settle()
                 if self._save.unseen is not None:
                     self._save.wait()
         finally:
+            # Until here a stop signal is a wish: it would kill the writer in the middle of the last save.
+            for number, handler in self._handlers.items():
+                signal.signal(number, signal.SIG_DFL if handler is None else handler)
+            self._handlers = {}
             self._group.close()
             self._run.close()
 
@@ -313,15 +315,19 @@ class Session:
 
         Raises:
             Refused: no cut was captured, by the name of what is wrong.
+            ManifestInvalid: the watermark is none.
             CheckpointError: the save before it failed and nobody was told; the others are.
         """
         self._check_over()
-        previous = self._save
-        if previous is not None:
-            refusal = self._refusal(previous)
-            if refusal is not None:
-                self._saver.refuse(refusal)
-                raise refusal
+        refusal = None if self._save is None else self._refusal(self._save)
+        if refusal is None and watermark is not None and self._group.rank == COORDINATOR:
+            try:
+                read_watermark(watermark)
+            except ManifestInvalid as error:  # now, and not at every restore of what was saved with it
+                refusal = error
+        if refusal is not None:
+            self._saver.refuse(refusal)
+            raise refusal
         self._save = self._ask(
             lambda: self._saver.begin(state, kind=kind, effects=None if watermark is None else dict(watermark))
         )
@@ -344,7 +350,7 @@ class Session:
 
     def request_stop(self) -> None:
         """Ask all contributors to stop at the next look; a signal handler may call it."""
-        self._stop_asked.set()
+        self._stop_asked = True
 
     def agree_stop(self, updates: int) -> bool:
         """Whether to stop, the same answer on all ranks; a collective, called once per iteration.
@@ -354,17 +360,28 @@ class Session:
 
         Raises:
             CutVersionMismatch: the contributors do not stand at the same update.
+            FencedWriter, CommitUnknown: the session is over; all are told, also who has not heard of it from its save.
         """
-        self._check_over()
         self._looks += 1
         look = self._looks
-        word: Body = {"stop": self._stop_asked.is_set(), "updates": updates}
+        word: Body = {"stop": self._stop_asked, "updates": updates}
+        try:
+            self._check_over()
+        except OVER as over:
+            name = f"go-on.{look}" if self._group.rank == COORDINATOR else f"stop.{look}.{self._group.rank}"
+            with suppress(CheckpointError):
+                self._group.publish(MEET, name, error_body(over))
+            raise
         seconds = self._deadlines.entry_seconds
         answer: Body | None = None
         if self._group.rank == COORDINATOR:
             try:
                 words = self._group.gather(MEET, f"stop.{look}", word, seconds=seconds)
+                if look > 1 and len(words) == self._group.world:  # all have spoken since: all have read it
+                    self._group.forget(MEET, f"go-on.{look - 1}")
                 for rank in sorted(words):
+                    if (error := error_of(words[rank])) is not None:
+                        raise told_by(rank, error)
                     if words[rank]["updates"] != updates:
                         raise CutVersionMismatch(
                             f"rank {rank}: updates {words[rank]['updates']} != {updates} when asked whether to stop. "
@@ -373,13 +390,13 @@ class Session:
                 answer = {"stop": any(each["stop"] for each in words.values())}
             except CheckpointError as refusal:
                 answer = error_body(refusal)
-            if look > 1:  # all have spoken since: all have read it
-                self._group.forget(MEET, f"go-on.{look - 1}")
         else:
             self._group.gather(MEET, f"stop.{look}", word, seconds=seconds)
         heard = self._group.broadcast(MEET, f"go-on.{look}", answer, seconds=seconds + self._deadlines.margin_seconds)
         self._group.forget(MEET, f"stop.{look}.{self._group.rank}")
         if (error := error_of(heard)) is not None:
+            if isinstance(error, OVER):
+                self._over = error
             raise error
         return bool(heard["stop"])
 
@@ -461,13 +478,9 @@ def _meet(
                 if told[name] != word[name]
             ]
             if different:
-                raise Incompatible(
-                    f"The contributors were started differently: {'; '.join(different)}. Nothing was opened: start all "
-                    "with one contract and one world.",
-                    differences=tuple(different),
-                )
+                raise _different(different)
             epoch = open_epoch(run, launch or os.urandom(16).hex(), writer)
-            opened = {"epoch": epoch.number, "launch": epoch.launch, "writer": writer}
+            opened = {"epoch": epoch.number, "launch": epoch.launch, **word}
         except CheckpointError as refusal:
             opened = error_body(refusal)
     else:
@@ -476,8 +489,18 @@ def _meet(
     heard = group.broadcast(MEET, "open", opened, seconds=seconds)
     if (error := error_of(heard)) is not None:
         raise error
+    if any(heard[name] != word[name] for name in word):  # a rank beyond the coordinator's world is asked by nobody
+        raise _different([f"the coordinator: {name} {heard[name]!r} != {word[name]!r}" for name in sorted(word)])
     number = heard["epoch"]
     return epoch or Epoch(number=number, launch=heard["launch"], writer=writer, slot=number)
+
+
+def _different(differences: list[str]) -> Incompatible:
+    return Incompatible(
+        f"The contributors were started differently: {'; '.join(differences)}. This one opened nothing: start all with "
+        "one contract and one world.",
+        differences=tuple(differences),
+    )
 
 
 def _writer() -> str:

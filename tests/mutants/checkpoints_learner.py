@@ -93,7 +93,7 @@ MUTANTS: Final = (
         name="a-resume-that-does-not-look-at-the-journal",
         rule="G16",
         file=_RESTORING,
-        before="    return compare(kept, read_watermark(terms.journal), allow_pending=terms.allow_pending).document()",
+        before="    return compare(kept, now, allow_pending=terms.allow_pending).document()",
         after='    return {"not_undone": [], "undone": 0, "kept": kept.journal_id}',
         tests=(f"{_TESTS}/test_interruption.py::test_a_restore_beside_an_older_journal_is_refused",),
         paired="a restore beside a journal that is behind",

@@ -20,7 +20,6 @@ _RACES: Final = _CAPTURE_TEST + "test_a_mutation_between_the_readings_refuses_th
 _TORN: Final = _CAPTURE_TEST + "test_half_an_update_is_refused_by_its_begin_mark"
 _LOST: Final = _SAVING_TEST + "test_who_loses_the_coordinator_after_the_release_reads_what_happened"
 _ALONE: Final = _RESTORING_TEST + "test_damage_that_one_contributor_alone_sees_moves_all_to_the_older_checkpoint"
-
 MUTANTS: Final = (
     Mutant(
         name="a-mutation-without-a-begin-mark",
@@ -116,8 +115,8 @@ MUTANTS: Final = (
         name="a-name-that-is-taken-is-no-error",
         rule="G16",
         file=_MEETING,
-        before="if not self._folder(place).publish(name, canonical(body), durable=False):",
-        after="if self._folder(place).publish(name, canonical(body), durable=False) is None:",
+        before="        if not published:\n",
+        after="        if published is self:\n",
         tests=(_MEETING_TEST + "test_two_processes_of_one_rank_are_found_out",),
         paired="two processes that were given one rank",
     ),
@@ -143,8 +142,8 @@ MUTANTS: Final = (
         name="a-free-slot-is-not-committed",
         rule="G16",
         file=_SAVING,
-        before='            raise CommitUnknown(\n                f"The coordinator (contributor 0) was lost',
-        after='            raise CommitFailed(\n                f"The coordinator (contributor 0) was lost',
+        before="        except FileNotFoundError:\n            raise CommitUnknown(",
+        after="        except FileNotFoundError:\n            raise CommitFailed(",
         tests=(_LOST,),
         paired="a coordinator that may still link its record",
     ),
@@ -152,7 +151,7 @@ MUTANTS: Final = (
         name="a-contributor-that-failed-says-nothing",
         rule="G16",
         file=_SAVING,
-        before="""            self._group.publish(declared["place"], f"failed.{self._group.rank}", error_body(told))
+        before="""            self._tell(declared["place"], f"failed.{self._group.rank}", error_body(told))
 """,
         after="",
         tests=(_SAVING_TEST + "test_a_full_disk_fails_the_save_for_all_and_shows_nothing",),
