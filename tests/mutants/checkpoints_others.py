@@ -23,7 +23,7 @@ _NO_WATERMARK: Final = (
 MUTANTS: Final = (
     Mutant(
         name="a-dead-coordinator-is-waited-for",
-        rule="G16",
+        rule="G23",
         file=_GROUP,
         before="            ended = self.gone(COORDINATOR) or over()",
         after="            ended = over()",
@@ -32,7 +32,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="a-stopped-process-is-a-dead-one",
-        rule="G16",
+        rule="G23",
         file=_MEETING,
         before=" and not self._folders[MEET].is_held(name)",
         after="",
@@ -41,7 +41,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="another-kernels-locks-are-believed",
-        rule="G16",
+        rule="G23",
         file=_MEETING,
         before="        return self._kernels.get(rank) == self._kernel and",
         after="        return rank in self._kernels and",
@@ -50,7 +50,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="a-dead-contributors-capture-is-waited-for",
-        rule="G16",
+        rule="G23",
         file=_GROUP,
         before="                if self.gone(rank):",
         after="                if False:",
@@ -59,7 +59,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="a-dead-contributors-record-is-waited-for",
-        rule="G16",
+        rule="G23",
         file=_SAVING,
         before="                if self._group.gone(rank):",
         after="                if False:",
@@ -68,7 +68,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="a-checkpoint-that-could-not-be-told-has-failed",
-        rule="G16",
+        rule="G23",
         file=_SAVING,
         before="        with suppress(OSError, CheckpointError):\n",
         after="        with suppress():\n",
@@ -77,7 +77,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="a-lost-coordinators-slot-is-not-synced",
-        rule="G16",
+        rule="G23",
         file=_SAVING,
         before="            self._run.log.sync()",
         after="            pass",
@@ -86,7 +86,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="each-contributors-own-deadlines",
-        rule="G16",
+        rule="G23",
         file=_SAVING,
         before="""        seconds = declared["capture_seconds"]""",
         after="        seconds = self._deadlines.capture_seconds",
@@ -95,7 +95,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="an-unknown-rank-begins",
-        rule="G16",
+        rule="G23",
         file=_SESSION,
         before="    if any(heard[name] != word[name] for name in word):",
         after="    if any(name not in heard for name in word):",
@@ -104,7 +104,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="a-look-is-forgotten-before-all-have-read-it",
-        rule="G16",
+        rule="G23",
         file=_SESSION,
         before="""                words = self._group.gather(MEET, f"stop.{look}", word, seconds=seconds)
 """,
@@ -116,7 +116,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="a-session-ends-without-a-word",
-        rule="G16",
+        rule="G23",
         file=_SESSION,
         before="                self._group.publish(MEET, name, error_body(over))",
         after="                pass",
@@ -125,7 +125,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="a-signal-kills-the-last-writer",
-        rule="G16",
+        rule="G23",
         file=_SESSION,
         before="""        try:
             if self._save is not None:
@@ -142,7 +142,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="a-live-array-damages-a-checkpoint",
-        rule="G16",
+        rule="G23",
         file=_RESTORING,
         before="            raise differing([str(error)]) from error",
         after="            raise",
@@ -178,7 +178,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="a-vote-that-was-withdrawn-counts",
-        rule="G16",
+        rule="G23",
         file=_RESTORING,
         before="        if verdict is not None and (withdrawn := self._withdrawn()):",
         after="        if verdict is None and (withdrawn := self._withdrawn()):",

@@ -23,7 +23,7 @@ _ALONE: Final = _RESTORING_TEST + "test_damage_that_one_contributor_alone_sees_m
 MUTANTS: Final = (
     Mutant(
         name="a-mutation-without-a-begin-mark",
-        rule="G16",
+        rule="G21",
         file=_STATE,
         before="""                if self._open[source] == 0:
                     self._marks[source] += 1
@@ -39,7 +39,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="an-odd-mark-is-a-mark-like-others",
-        rule="G16",
+        rule="G21",
         file=_CAPTURE,
         before="if mark % 2)",
         after="if mark < 0)",
@@ -48,7 +48,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="marks-are-read-once",
-        rule="G16",
+        rule="G21",
         file=_CAPTURE,
         before="""    _compare("source", marks, marks_after)
 """,
@@ -58,7 +58,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="what-nobody-marks-is-looked-at-once",
-        rule="G16",
+        rule="G21",
         file=_CAPTURE,
         before="if _digest_of_live(state.items[name].array) != before[name]:",
         after="if _digest_of_live(state.items[name].array) == '':",
@@ -67,7 +67,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="values-are-not-copied",
-        rule="G16",
+        rule="G21",
         file=_CAPTURE,
         before="        values = parse(canonical(state.values))",
         after="        values = dict() if not canonical(state.values) else state.values  # type: ignore[assignment]",
@@ -78,7 +78,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="the-device-is-not-waited-for",
-        rule="G16",
+        rule="G21",
         file=_CAPTURE,
         before="    state.wait_ready()\n",
         after="",
@@ -89,7 +89,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="the-writer-reads-the-live-array",
-        rule="G16",
+        rule="G21",
         file=_CAPTURE,
         before="        buffer=place,",
         after="        buffer=item.array.reshape(-1).view(np.uint8).data,",
@@ -101,7 +101,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="one-folder-for-all-launches",
-        rule="G16",
+        rule="G23",
         file=_MEETING,
         before="""run.meet.folder(check_random(launch, "launch"), create=True)""",
         after="""run.meet.folder(check_random("0" * 32, launch), create=True)""",
@@ -113,7 +113,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="a-name-that-is-taken-is-no-error",
-        rule="G16",
+        rule="G23",
         file=_MEETING,
         before="        if not published:\n",
         after="        if published is self:\n",
@@ -122,7 +122,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="a-release-without-the-others",
-        rule="G16",
+        rule="G23",
         file=_SAVING,
         before="            check_one_cut(words, self._contract)\n",
         after="            check_one_cut({COORDINATOR: words[COORDINATOR]}, self._contract)\n",
@@ -131,7 +131,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="a-lost-coordinator-is-a-lost-checkpoint",
-        rule="G16",
+        rule="G23",
         file=_SAVING,
         before="""        if found.save_id == declared["save_id"] and found.manifest is not None:""",
         after="""        if found.save_id == "" and found.manifest is not None:""",
@@ -140,7 +140,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="a-free-slot-is-not-committed",
-        rule="G16",
+        rule="G23",
         file=_SAVING,
         before="        except FileNotFoundError:\n            raise CommitUnknown(",
         after="        except FileNotFoundError:\n            raise CommitFailed(",
@@ -149,7 +149,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="a-contributor-that-failed-says-nothing",
-        rule="G16",
+        rule="G23",
         file=_SAVING,
         before="""            self._tell(declared["place"], f"failed.{self._group.rank}", error_body(told))
 """,
@@ -159,7 +159,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="a-failure-that-nobody-saw-stays-unseen",
-        rule="G16",
+        rule="G23",
         file=_SESSION,
         before="        return unseen\n",
         after="        return None\n",
@@ -171,7 +171,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="a-failure-is-forgotten-on-close",
-        rule="G16",
+        rule="G23",
         file=_SESSION,
         before="                if self._save.unseen is not None:",
         after="                if self._save.unseen is None and not self._save.done:",
@@ -180,7 +180,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="a-fenced-session-goes-on",
-        rule="G16",
+        rule="G23",
         file=_SESSION,
         before="            if isinstance(ended, OVER):",
         after="            if isinstance(ended, OVER) and ended.args == ():",
@@ -189,7 +189,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="the-coordinator-alone-decides-on-a-stop",
-        rule="G16",
+        rule="G23",
         file=_SESSION,
         before="""any(each["stop"] for each in words.values())""",
         after="""words[COORDINATOR]["stop"]""",
@@ -198,7 +198,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="a-look-of-ranks-out-of-step",
-        rule="G16",
+        rule="G23",
         file=_SESSION,
         before="""                    if words[rank]["updates"] != updates:""",
         after="""                    if words[rank]["updates"] < 0:""",
@@ -207,7 +207,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="one-contributors-refusal-is-overheard",
-        rule="G16",
+        rule="G23",
         file=_RESTORING,
         before="        if not refused:\n",
         after="        refused = refused[:0]\n        if not refused:\n",
@@ -216,7 +216,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="a-swap-before-all-have-verified",
-        rule="G16",
+        rule="G23",
         file=_RESTORING,
         before="            part = self._read(found, state, terms)\n",
         after="""            part = self._read(found, state, terms)
@@ -230,7 +230,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="what-nobody-takes-nobody-verifies",
-        rule="G16",
+        rule="G23",
         file=_RESTORING,
         before="            verify_items(self.run, found, left)\n",
         after="            pass\n",
@@ -239,7 +239,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="a-misfit-is-damage",
-        rule="G16",
+        rule="G23",
         file=_RESTORING,
         before="FALLS_BACK: Final = (Damaged, Retired)",
         after="FALLS_BACK: Final = (CheckpointError,)",

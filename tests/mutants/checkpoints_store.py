@@ -6,6 +6,7 @@ from tests.mutants.mutant import Mutant
 
 _PACKAGE: Final = "services/checkpoints/"
 _TESTS: Final = "tests/services/checkpoints/"
+_OF_THE_CUT: Final = frozenset({"cut", "boxes", "contract"})
 
 
 def _mutant(*texts: str) -> Mutant:
@@ -13,7 +14,8 @@ def _mutant(*texts: str) -> Mutant:
     name, file, before, after, tests, paired = texts
     named = (each.partition("::") for each in tests.split())
     return Mutant(
-        name=name, rule="G16", file=f"{_PACKAGE}{file}.py", before=before, after=after,
+        name=name, rule="G21" if file in _OF_THE_CUT else "G22", file=f"{_PACKAGE}{file}.py",
+        before=before, after=after,
         tests=tuple(f"{_TESTS}test_{module}.py::test_{test}" for module, _, test in named), paired=paired,
     )  # fmt: skip
 

@@ -5,6 +5,7 @@ from typing import Final
 from tests.mutants import (
     answers,
     checkpoints_learner,
+    checkpoints_others,
     checkpoints_session,
     checkpoints_store,
     commanding,
@@ -33,4 +34,5 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *checkpoints_store.MUTANTS,
     *checkpoints_session.MUTANTS,
     *checkpoints_learner.MUTANTS,
+    *checkpoints_others.MUTANTS,
 )
