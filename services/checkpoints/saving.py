@@ -97,6 +97,41 @@ class Saved:
     nbytes: int
 
 
+@dataclass(slots=True, kw_only=True)
+class Took:
+    """How long a save took so far, each by the clock of whoever says it.
+
+    Attributes:
+        blocked: from the trainer's call to the release.
+        release: from the declaration to the release.
+        released: when that was, by this process's clock.
+        updates: of the cut.
+        captures: by contributor, from when it knew the declaration until its copy was whole; at the coordinator.
+        records: by contributor, from the release until its record was seen; at the coordinator.
+        next_update: from the release until the trainer said that it stands at a later update.
+    """
+
+    blocked: float
+    release: float
+    released: float
+    updates: int | None
+    captures: Mapping[str, float]
+    records: dict[str, float] = field(default_factory=dict)
+    next_update: float | None = None
+
+    def timing(self) -> dict[str, Any]:
+        """As the manifest keeps it."""
+        later = {} if self.next_update is None else {"next_update_seconds": self.next_update}
+        return {
+            "blocked_seconds": self.blocked,
+            "persist_seconds": time.monotonic() - self.released,
+            "release_seconds": self.release,
+            "capture_seconds": dict(self.captures),
+            "record_seconds": dict(sorted(self.records.items())),
+            **later,
+        }
+
+
 class Save:
     """A save under way: all have captured, and the trainer goes on."""
 
@@ -184,6 +219,7 @@ class Saver:
         self._at = at
         self._staging = Staging()
         self._number = 0
+        self._took: Took | None = None
         self.parent: int | None = None
 
     @property
@@ -215,27 +251,38 @@ class Saver:
         self._at("entered")
         declared = self._declare(kind, effects) if self._leads else self._hear_declaration()
         place = declared["place"]
+        known = time.monotonic()
         self._at("declared")
         captured: Captured | None = None
         try:
             captured = capture(state, self._staging, self._contract, at=self._at)
-            word: Body = {"versions": dict(captured.versions)}
+            word: Body = {"versions": dict(captured.versions), "seconds": time.monotonic() - known}
         except CheckpointError as error:
             word = error_body(error)
         except Exception as error:  # noqa: BLE001 - the trainer's own code ran: the others are told, then it is raised
             word = error_body(CommitFailed(f"the capture ended with {type(error).__name__}: {error}"))
         self._at("captured")
         try:
-            self._agree(declared, word)
+            words = self._agree(declared, word)
         except CheckpointError:
             self._group.leave(place)
             raise
         assert captured is not None  # noqa: S101 - a word with an error is agreed to by nobody
-        blocked = time.monotonic() - started
+        released = time.monotonic()
+        took = Took(blocked=released - started, release=released - known, released=released,
+                    updates=captured.versions.get("updates"),
+                    captures={contributor_id(rank): words[rank]["seconds"] for rank in sorted(words)})  # fmt: skip
+        self._took = took
         self._at("released")
         save = Save(declared["save_id"])
-        save.run(lambda: self._persist(declared, captured, blocked))
+        save.run(lambda: self._persist(declared, captured, took))
         return save
+
+    def went_on(self, updates: int) -> None:
+        """The trainer stands at this update: the first one after the cut of a save under way is a part of its times."""
+        took = self._took
+        if took is not None and took.updates is not None and took.next_update is None and updates > took.updates:
+            took.next_update = time.monotonic() - took.released
 
     def _declare(self, kind: str, effects: Body | None) -> Body:
         save_id = secrets.token_hex(16)
@@ -274,8 +321,8 @@ class Saver:
             raise CoordinatorLost("The save's declaration is not there. Nothing was published; start all again.")
         return declared
 
-    def _agree(self, declared: Body, word: Body) -> None:
-        """All have captured one cut, or nobody goes on."""
+    def _agree(self, declared: Body, word: Body) -> Mapping[int, Body]:
+        """All have captured one cut, or nobody goes on; at the coordinator, what each has said of its capture."""
         # As declared: by a shorter one of its own a contributor would call a coordinator lost that waits for others.
         seconds = declared["capture_seconds"]
         place = declared["place"]
@@ -292,7 +339,7 @@ class Saver:
                 raise lost
             if (error := error_of(heard[1])) is not None:
                 raise error
-            return
+            return {}
         try:
             words = self._group.gather(
                 place, "captured", word, seconds=seconds, absent=(MEET, f"absent.{self._number}")
@@ -302,14 +349,14 @@ class Saver:
             self._group.publish(place, "abort", error_body(error))
             raise
         self._group.publish(place, "release", {})
+        return words
 
-    def _persist(self, declared: Body, captured: Captured, blocked: float) -> Saved:
+    def _persist(self, declared: Body, captured: Captured, took: Took) -> Saved:
         """In the background: write, and commit or hear of it."""
-        started = time.monotonic()
         place, save_id = declared["place"], declared["save_id"]
         try:
             if self._leads:
-                sequence, digest = self._commit(declared, captured, blocked, started)
+                sequence, digest = self._commit(declared, captured, took)
             else:
                 sequence, digest = self._contribute(declared, captured)
         finally:
@@ -319,8 +366,8 @@ class Saver:
             digest=digest,
             save_id=save_id,
             versions=captured.versions,
-            blocked_seconds=blocked,
-            persist_seconds=time.monotonic() - started,
+            blocked_seconds=took.blocked,
+            persist_seconds=time.monotonic() - took.released,
             nbytes=captured.nbytes,
         )
 
@@ -340,7 +387,7 @@ class Saver:
             )
         self._at("written")
 
-    def _await_records(self, declared: Body) -> None:
+    def _await_records(self, declared: Body, took: Took) -> None:
         """At the coordinator: every record is there, or why not."""
         place, others = declared["place"], set(range(self._group.world)) - {COORDINATOR}
         failures: list[CheckpointError] = []
@@ -355,6 +402,7 @@ class Saver:
                     return True
                 if folder.has(record_name(contributor_id(rank))):
                     others.discard(rank)
+                    took.records[contributor_id(rank)] = time.monotonic() - took.released
             return not others or bool(gone & others)
 
         seconds = declared["persist_seconds"]
@@ -377,15 +425,15 @@ class Saver:
             raise told from error
         return self._outcome(declared)
 
-    def _commit(self, declared: Body, captured: Captured, blocked: float, started: float) -> tuple[int, str]:
+    def _commit(self, declared: Body, captured: Captured, took: Took) -> tuple[int, str]:
         """At the coordinator: write, wait for all, publish, and say how it ended."""
         place = declared["place"]
         try:
             self._write(declared, captured)
-            self._await_records(declared)
+            took.records[contributor_id(self._group.rank)] = time.monotonic() - took.released
+            self._await_records(declared, took)
             self._at("recorded")
-            timing = {"blocked_seconds": blocked, "persist_seconds": time.monotonic() - started}
-            committed = commit(self._run, self._epoch, self._contract, self._intent(declared), timing=timing)
+            committed = commit(self._run, self._epoch, self._contract, self._intent(declared), timing=took.timing())
             self.parent = committed.sequence
             self._at("committed")
         except Exception as error:

@@ -362,6 +362,7 @@ class Session:
             CutVersionMismatch: the contributors do not stand at the same update.
             FencedWriter, CommitUnknown: the session is over; all are told, also who has not heard of it from its save.
         """
+        self._saver.went_on(updates)
         self._looks += 1
         look = self._looks
         word: Body = {"stop": self._stop_asked, "updates": updates}

@@ -4,11 +4,13 @@ A cut is right where every quantity stands at the same place. This shows the pla
 contributor staged, when training was let go, and the first mutation that came later and is not in the checkpoint.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
 
 from .reading import Found
+
+LONGEST_SECONDS: Final = 1e9  # what says more was not measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +23,7 @@ class Step:
         who: the contributor, where it is one's own.
         version: at which the quantity stands; None where it has none.
         says: for people.
+        seconds: since the declaration while training waits, since the release after it; None where nobody measured it.
     """
 
     phase: str
@@ -28,20 +31,21 @@ class Step:
     who: str | None
     version: int | None
     says: str
+    seconds: float | None = None
 
 
-# Of each version: what it counts, and what it says of the cut.
+# Of each version: what it counts, in the order in which an attempt moves them.
 _QUANTITIES = (
-    ("forwards", "forward passes, which may touch buffers"),
-    ("microbatch", "position in the open accumulation window"),
-    ("in_flight", "microbatches in a pipeline"),
-    ("attempts", "attempts: updates and skips"),
-    ("updates", "updates applied"),
-    ("skips", "attempts skipped by the scaler"),
-    ("scheduler", "scheduler steps"),
-    ("cursor", "samples consumed by the whole run"),
     ("fetched", "samples read ahead: informational"),
+    ("cursor", "samples consumed by the whole run"),
     ("draws", "draws of the run's one sample stream"),
+    ("forwards", "forward passes, which may touch buffers"),
+    ("in_flight", "microbatches in a pipeline"),
+    ("microbatch", "position in the open accumulation window"),
+    ("skips", "attempts skipped by the scaler"),
+    ("updates", "updates applied"),
+    ("scheduler", "scheduler steps"),
+    ("attempts", "attempts: updates and skips"),
 )
 
 
@@ -60,24 +64,57 @@ def _steps(found: Found) -> Iterator[Step]:
     for role in sorted(manifest.absent):
         yield Step(phase="before", what=role, who=None, version=None, says="absent, as the contract allows")
     yield Step(phase="capture", what="boundary", who=None, version=None, says=manifest.boundary)
+    captures, records = each_measured(timing, "capture_seconds"), each_measured(timing, "record_seconds")
     for who, contribution in found.contributions.items():
         staged = sum(item.nbytes for item in contribution.items)
         says = f"staged {len(contribution.items)} items, {staged:,} bytes, and every source was as before"
-        yield Step(phase="capture", what="staging", who=who, version=contribution.versions.get("updates"), says=says)
-    blocked, persisted = timing.get("blocked_seconds"), timing.get("persist_seconds")
+        yield Step(
+            phase="capture", what="staging", who=who, version=contribution.versions.get("updates"),
+            says=says + _after(captures.get(who)), seconds=captures.get(who),
+        )  # fmt: skip
     yield Step(
         phase="capture", what="release", who=None, version=None,
-        says="all have captured: training may go on" + ("" if blocked is None else f", after {blocked:.3f} s"),
+        says="all have captured: training may go on" + _after(measured(timing, "blocked_seconds")),
+        seconds=measured(timing, "release_seconds"),
     )  # fmt: skip
-    attempts = manifest.versions.get("attempts")
+    attempts, later = manifest.versions.get("attempts"), measured(timing, "next_update_seconds")
     yield Step(
         phase="after", what="first later mutation", who=None, version=None if attempts is None else attempts + 1,
-        says="the next attempt, at the release or later: none of its bytes is in the checkpoint",
+        says="the next attempt, at the release or later: none of its bytes is in the checkpoint"
+        if later is None else f"the next attempt: none of its bytes is here; done {later:.3f} s after the release",
+        seconds=later,
     )  # fmt: skip
+    for who, seconds in records.items():
+        yield Step(
+            phase="after", what="record", who=who, version=None, says=f"its bytes are durable{_after(seconds)}",
+            seconds=seconds,
+        )  # fmt: skip
+    persisted = measured(timing, "persist_seconds")
     yield Step(
         phase="after", what="commit", who=manifest.contributors[0], version=found.sequence,
         says="the log's record was linked" + ("" if persisted is None else f", {persisted:.3f} s after the release"),
+        seconds=persisted,
     )  # fmt: skip
+
+
+def _after(seconds: float | None) -> str:
+    return "" if seconds is None else f", after {seconds:.3f} s"
+
+
+def measured(timing: Mapping[str, Any], name: str) -> float | None:
+    """A time that a manifest states, where it is one: nothing else in a manifest depends on it."""
+    value = timing.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < LONGEST_SECONDS:
+        return None
+    return float(value)
+
+
+def each_measured(timing: Mapping[str, Any], name: str) -> dict[str, float]:
+    """The times of contributors that a manifest states."""
+    stated = timing.get(name)
+    if not isinstance(stated, Mapping):
+        return {}
+    return {who: seconds for who in stated if (seconds := measured(stated, who)) is not None}
 
 
 def document(found: Found) -> dict[str, Any]:
@@ -85,6 +122,7 @@ def document(found: Found) -> dict[str, Any]:
     return {
         "sequence": found.sequence,
         "boundary": found.manifest.boundary,
+        "timing": dict(found.manifest.timing),
         "steps": [asdict(step) for step in timeline(found)],
     }
 

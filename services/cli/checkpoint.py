@@ -13,6 +13,7 @@ import click
 import numpy as np
 
 from services.checkpoints import reading, retention
+from services.checkpoints.drawing import svg
 from services.checkpoints.errors import CheckpointError, Incompatible, ManifestInvalid, Retired
 from services.checkpoints.layout import Run
 from services.checkpoints.log import last_slot, read_slot
@@ -20,7 +21,7 @@ from services.checkpoints.plan import Costs, plan, simulate
 from services.checkpoints.reading import Found, Want
 from services.checkpoints.reference import RUN
 from services.checkpoints.timeline import document as timeline_document
-from services.checkpoints.timeline import drawn, timeline
+from services.checkpoints.timeline import drawn, measured, timeline
 from services.checkpoints.watermark import NotUndone, compare, read_watermark
 from services.cli.output import CommandError, ExitCode, Group, Output, finish, pass_output
 
@@ -207,21 +208,32 @@ def verify(output: Output, root: Path, run_id: str, only: tuple[int, ...]) -> No
 @_root
 @_run
 @_sequence
+@click.option("--svg", "picture", type=click.Path(path_type=Path, dir_okay=False), help="Draw it into this file, too.")
 @pass_output
-def timeline_(output: Output, root: Path, run_id: str, sequence: int | None) -> None:
+def timeline_(output: Output, root: Path, run_id: str, sequence: int | None, picture: Path | None) -> None:
     """Draw the timeline of a saved cut: each quantity with its version, what was staged, and what came later.
+
+    The picture of --svg has no script, fits light and dark pages, and carries the timeline as JSON.
 
     Exit codes: 0 drawn, 1 there is no such checkpoint or it is damaged, 2 wrong use or no such run.
     """
     with opened(root, run_id) as run:
         found, _ = chosen(run, sequence, "weights")
+    if picture is not None:
+        try:
+            picture.write_text(svg(found), encoding="utf-8")
+        except OSError as error:
+            raise CommandError(f"{picture} could not be written: {error}. The checkpoint is as it was.") from error
 
     def people() -> None:
         output.say(f"Checkpoint {found.sequence} of {run_id}\n")
         for line in drawn(timeline(found)):
             output.say(line)
+        if picture is not None:
+            output.say(f"\nDrawn: {picture}")
 
-    output.result(timeline_document(found), people=people)
+    document = timeline_document(found) | ({} if picture is None else {"svg": str(picture)})
+    output.result(document, people=people)
 
 
 @checkpoint.command(name="plan", short_help="Say what saving costs and how often it is worth it.")
@@ -247,19 +259,19 @@ def plan_(
 
     Exit codes: 0 said, 1 the run cannot be planned or has no checkpoint, 2 wrong use.
     """
-    measured: dict[str, Any] = {}
+    known: dict[str, Any] = {}
     if root is not None:
         with opened(root, run_id) as run:
             found, _ = chosen(run, None, "weights")
-        measured = dict(found.manifest.timing) | {"sequence": found.sequence, "data_bytes": found.manifest.data_bytes}
+        known = dict(found.manifest.timing) | {"sequence": found.sequence, "data_bytes": found.manifest.data_bytes}
     elif size is None:
         raise click.UsageError("Give --bytes, or --root of a run that has a checkpoint.")
     costs = Costs(
-        checkpoint_bytes=measured["data_bytes"] if size is None else size,
+        checkpoint_bytes=known["data_bytes"] if size is None else size,
         bandwidth_bytes_per_second=bandwidth,
         mtbf_seconds=mtbf,
-        blocked_seconds=float(measured.get("blocked_seconds", 0.0)) if blocked is None else blocked,
-        persist_seconds=float(measured.get("persist_seconds", 0.0)) if persist is None else persist,
+        blocked_seconds=(measured(known, "blocked_seconds") or 0.0) if blocked is None else blocked,
+        persist_seconds=(measured(known, "persist_seconds") or 0.0) if persist is None else persist,
         restart_seconds=restart,
     )
     try:
@@ -271,7 +283,7 @@ def plan_(
     except CheckpointError as error:
         raise refused(error) from error
     document = {
-        "costs": asdict(costs), "plan": made.document(), "measured": measured or None,
+        "costs": asdict(costs), "plan": made.document(), "measured": known or None,
         "simulated": None if played is None else played.document(),
     }  # fmt: skip
 

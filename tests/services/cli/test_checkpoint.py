@@ -153,6 +153,14 @@ def test_the_timeline_is_drawn(counterfoil: Run, root: Path) -> None:
     ).items()
 
 
+def test_the_timeline_is_drawn_into_a_file(counterfoil: Run, root: Path, tmp_path: Path) -> None:
+    """As a picture, and what cannot be written is said."""
+    code, document = asked(counterfoil, root, "timeline", "--svg", str(tmp_path / "cut.svg"))
+    assert (code, document["svg"]) == (0, str(tmp_path / "cut.svg"))
+    assert "Checkpoint 6 of reference" in (tmp_path / "cut.svg").read_text()
+    assert asked(counterfoil, root, "timeline", "--svg", str(tmp_path / "no" / "cut.svg"))[0] == 2
+
+
 def test_a_plan_says_the_floor_the_interval_and_the_loss(counterfoil: Run, root: Path) -> None:
     """Alone with numbers, or with what a run has measured; played, its seconds are told apart."""
     numbers = ("--bandwidth", "20e9", "--mtbf", "21600")
