@@ -11,6 +11,7 @@ What this module guarantees:
 """
 
 import json
+import math
 import os
 import selectors
 import signal
@@ -58,6 +59,8 @@ class Store:
         effects: the watermark that its checkpoints keep, or None.
         watermark: the journal's watermark of this moment, for a resume.
         points: whether every point of a save asks the supervisor for leave to go on.
+        overlap: whether training goes on while a save is written, until the next one is due; otherwise its end is
+            waited for after the next update.
     """
 
     root: str
@@ -69,6 +72,20 @@ class Store:
     effects: Mapping[str, Any] | None = None
     watermark: Mapping[str, Any] | None = None
     points: bool = False
+    overlap: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Life:
+    """How long a start may live, from when its contributors begin to train; one of the two.
+
+    Attributes:
+        seconds: until all are killed, wherever they are.
+        updates: all are killed when each has applied so many more.
+    """
+
+    seconds: float | None = None
+    updates: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,11 +152,13 @@ class Supervisor:
         store: where it saves; None: nowhere.
         hold_after: hold all contributors when each has applied this update and asks for the next sum, then kill them.
         kill_at: kill all contributors when one of them comes to this point of a save.
+        life: kill all contributors at the end of it.
         applied: told about each update that all have applied; none of them is ahead of it by more than one sum while it
             is told.
 
     Attributes:
         ran: what was done so far, also where `run` raised.
+        killed_at: when all were killed, by the monotonic clock.
     """
 
     def __init__(
@@ -151,6 +170,7 @@ class Supervisor:
         store: Store | None = None,
         hold_after: int | None = None,
         kill_at: str | None = None,
+        life: Life | None = None,
         applied: Callable[[int], None] = lambda _update: None,
     ) -> None:
         self._config = config
@@ -159,9 +179,12 @@ class Supervisor:
         self._store = store
         self._hold_after = hold_after
         self._kill_at = kill_at
+        self._life = life or Life()
+        self._over_at = math.inf  # by the life's seconds, which begin when somebody has begun to train
         self._applied = applied
         self._rows: dict[int, dict[int, dict[str, list[str]]]] = {}
         self.ran = Ran()
+        self.killed_at = math.inf
 
     def run(self) -> Ran:
         """Run to the end, or until everybody was killed as asked.
@@ -176,7 +199,10 @@ class Supervisor:
                 selector.register(each.points, selectors.EVENT_READ, each)
             heard = time.monotonic()
             while not all(each.done for each in contributors):
-                ready = selector.select(timeout=1.0)
+                ready = selector.select(timeout=max(0.0, min(1.0, self._over_at - time.monotonic())))
+                if time.monotonic() >= self._over_at:
+                    self.ran.killed = tuple(self._kill(contributors))
+                    return self.ran
                 if ready:
                     heard = time.monotonic()
                 elif time.monotonic() - heard > SILENT_SECONDS:
@@ -227,6 +253,10 @@ class Supervisor:
                 self._applied(update)
             return
         contributor.done = contributor.done or "done" in what
+        if "began" in what and self._life.seconds is not None:
+            self._over_at = min(self._over_at, time.monotonic() + self._life.seconds)
+        if "began" in what and self._life.updates is not None:
+            self._hold_after = int(what["began"]["update"]) + self._life.updates
         self.ran.told.append((contributor.number, what))
 
     def _held(self, contributors: Sequence[_Contributor]) -> bool:
@@ -296,8 +326,8 @@ class Supervisor:
             )
         return _Contributor(number=number, process=process, line=ours, points=our_points)
 
-    @staticmethod
-    def _kill(contributors: Sequence[_Contributor]) -> Iterator[Dead]:
+    def _kill(self, contributors: Sequence[_Contributor]) -> Iterator[Dead]:
+        self.killed_at = time.monotonic()
         for each in contributors:
             with suppress(ProcessLookupError):
                 os.kill(each.process.pid, signal.SIGKILL)

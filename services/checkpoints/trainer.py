@@ -11,6 +11,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from typing import Any
 
 from .delays import nowhere
@@ -81,18 +82,23 @@ def train(task: dict[str, Any], line: Line) -> None:
             resume(session, learner.state(), store, line)
             if learner.updates:  # what was restored is compared too
                 line.tell(update=learner.updates, rows=row_digests(learner))
+        line.tell(began={"update": learner.updates, "at": time.monotonic()})
         save: Save | None = None
         while learner.updates < until:
             if not attempt(learner, line):
                 continue
             stop = session.agree_stop(learner.updates)
-            if save is not None:
+            due = stop or learner.updates in store["save_at"]
+            if due:
+                line.tell(saving={"update": learner.updates, "at": time.monotonic()})
+            if save is not None and (due or save.done or not store["overlap"]):
                 tell_saved(save, line)
                 save = None
-            if stop or learner.updates in store["save_at"]:
+            if due:
                 saving["update"] = learner.updates
                 save = session.save_async(saved_state(learner, store["kind"]), kind=store["kind"],
                                           watermark=store["effects"])  # fmt: skip
+                line.tell(released={"update": learner.updates, "at": time.monotonic()})
             if stop:
                 break
         if save is not None:
