@@ -12,6 +12,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
@@ -170,7 +171,7 @@ def _live(what: Endurance) -> tuple[Ran, Lived]:
     told = [said for who, said in ran.told if who == 0]
     begun = [said["began"] for said in told if "began" in said]
     ended = supervisor.killed_at if killed else applied.get(what.updates, time.monotonic())
-    began = begun[0] if begun else {"update": 0, "at": ended}
+    began: dict[str, Any] = begun[0] if begun else {"update": 0, "at": ended}
     released = {said["released"]["update"]: said["released"]["at"] for said in told if "released" in said}
     blocked = tuple(
         (said["saving"]["update"], said["saving"]["at"], released.get(said["saving"]["update"], ended))
@@ -192,6 +193,21 @@ def account(lives: Sequence[Lived], *, updates: int, every: int, difference: Dif
         every: updates between two saves.
         difference: where one of them first differed from the uninterrupted run.
     """
+    measured, starts = kinds_of(lives, updates=updates)
+    useful = measured.useful_seconds
+    killed = [life.ended - life.began for life in lives if life.killed]
+    costs = _costs(lives, killed)
+    interval = every * useful / updates
+    best, young = _best(costs)
+    return Account(
+        measured=measured, expected=_expected(costs, interval, useful, killed), costs=costs, every_updates=every,
+        interval_seconds=interval, young_daly_seconds=plan(costs).interval_seconds, best=best, young_daly=young,
+        start_seconds=lives[0].began - lives[0].started, starts=starts, first_difference=difference,
+    )  # fmt: skip
+
+
+def kinds_of(lives: Sequence[Lived], *, updates: int) -> tuple[Simulated, tuple[Progress, ...]]:
+    """Each second of these starts is of one kind; and how far each of them came."""
     useful = redone = blocked = 0.0
     starts = []
     for number, life in enumerate(lives):
@@ -204,27 +220,26 @@ def account(lives: Sequence[Lived], *, updates: int, every: int, difference: Dif
         starts.append(
             Progress(taken_up=life.taken_up, reached=reached, retained=retained, seconds=life.ended - life.began)
         )
-    restarts = [after.began - before.ended for before, after in zip(lives, lives[1:], strict=False)]
-    saved = [each for life in lives for each in life.saved]
     measured = Simulated(
-        interruptions=len(lives) - 1, checkpoints=len(saved), useful_seconds=useful, redone_seconds=redone,
-        blocked_seconds=blocked, restart_seconds=sum(restarts),
+        interruptions=len(lives) - 1, checkpoints=sum(len(life.saved) for life in lives), useful_seconds=useful,
+        redone_seconds=redone, blocked_seconds=blocked, restart_seconds=sum(_restarts(lives)),
     )  # fmt: skip
-    spans = sum(len(life.blocked) for life in lives)
-    killed = [life.ended - life.began for life in lives if life.killed]
-    costs = Costs(
+    return measured, tuple(starts)
+
+
+def _restarts(lives: Sequence[Lived]) -> list[float]:
+    return [after.began - before.ended for before, after in pairwise(lives)]
+
+
+def _costs(lives: Sequence[Lived], killed: Sequence[float]) -> Costs:
+    saved, restarts = [each for life in lives for each in life.saved], _restarts(lives)
+    return Costs(
         checkpoint_bytes=0, bandwidth_bytes_per_second=1.0,  # what was measured is beyond the floor already
-        mtbf_seconds=fmean(killed) if killed else sum(life.ended - life.began for life in lives),
-        blocked_seconds=blocked / spans if spans else 0.0,
+        mtbf_seconds=max(1e-9, fmean(killed) if killed else sum(life.ended - life.began for life in lives)),
+        # Without the wait for the save before: whoever plays a run adds that by itself.
+        blocked_seconds=fmean([each["blocked_seconds"] for each in saved]) if saved else 0.0,
         persist_seconds=fmean([each["persist_seconds"] for each in saved]) if saved else 0.0,
         restart_seconds=fmean(restarts) if restarts else 0.0,
-    )  # fmt: skip
-    interval = every * useful / updates
-    best, young = _best(costs)
-    return Account(
-        measured=measured, expected=_expected(costs, interval, useful, killed), costs=costs, every_updates=every,
-        interval_seconds=interval, young_daly_seconds=plan(costs).interval_seconds, best=best, young_daly=young,
-        start_seconds=lives[0].began - lives[0].started, starts=tuple(starts), first_difference=difference,
     )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.checkpoints.errors import Incompatible
-from services.checkpoints.plan import Costs, plan, simulate
+from services.checkpoints.plan import Costs, best_interval, plan, simulate
 
 COSTS = Costs(
     checkpoint_bytes=2 * 10**12,
@@ -74,6 +74,19 @@ def test_an_interruption_loses_what_was_trained_since_the_last_durable_capture()
     assert (done.redone_seconds, done.checkpoints) == (12.0, 2)
 
 
+def test_ten_thousand_saves_are_played_as_one_by_one() -> None:
+    """Interrupted after 9,999 and a half of them, each of 4 seconds of training and 1 of waiting."""
+    costs = Costs(
+        checkpoint_bytes=0, bandwidth_bytes_per_second=1.0, mtbf_seconds=1.0, blocked_seconds=1.0, persist_seconds=4.0
+    )
+    done = simulate(
+        costs, interval_seconds=4, useful_seconds=40_002, until_interrupted=interruptions(9_999 * 5.0 + 2.0)
+    )  # fmt: skip
+    # The save that was begun last is not durable: two seconds of training and the four before it are done again.
+    assert (done.interruptions, done.redone_seconds, done.useful_seconds) == (1, 6.0, 40_002)
+    assert (done.blocked_seconds, done.checkpoints) == (9_999 + 2.0, 9_998 + 1)
+
+
 def test_an_interruption_while_training_is_blocked_loses_no_less() -> None:
     """The capture was not done: nothing of it counts."""
     costs = Costs(
@@ -112,3 +125,19 @@ def test_a_seed_is_one_run() -> None:
     """Who runs it again sees the same numbers."""
     runs = [simulate(COSTS, interval_seconds=600, useful_seconds=1e5, seed=seed) for seed in (1, 1, 2)]
     assert runs[0] == runs[1] != runs[2]
+
+
+def test_the_best_interval_that_was_played_is_near_young_and_dalys() -> None:
+    """Where saves are short beside the time between interruptions; and no other one that was tried loses less."""
+    best, young = best_interval(replace(COSTS, persist_seconds=0.0, checkpoint_bytes=0))
+    assert young is not None
+    assert best.overhead <= young.overhead < 1.02 * (1 + best.overhead) - 1
+    assert young.interval_seconds / 2 <= best.interval_seconds <= young.interval_seconds * 2
+
+
+def test_no_interval_is_best_where_none_makes_progress() -> None:
+    """Interrupted each second, and a save takes minutes."""
+    with pytest.raises(Incompatible, match="No interval makes progress"):
+        best_interval(replace(COSTS, mtbf_seconds=1.0), seeds=(0,))
+    with pytest.raises(Incompatible, match="save always"):
+        best_interval(replace(COSTS, blocked_seconds=0.0, persist_seconds=0.0, checkpoint_bytes=0))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from services.checkpoints.learner import Learner, LearnerConfig, row_digests, whole_digests
-from services.checkpoints.supervisor import ContributorFailed, Difference, Supervisor, first_difference
+from services.checkpoints.supervisor import ContributorFailed, Difference, Life, Store, Supervisor, first_difference
 
 CONFIG = LearnerConfig()
 
@@ -40,6 +40,17 @@ def test_contributors_are_held_where_they_are_killed() -> None:
     assert sorted(ran.fields) == [1, 2, 3, 4, 5]
     assert [dead.returncode for dead in ran.killed] == [-signal.SIGKILL] * 3
     assert [dead.pid for dead in ran.killed] == list(ran.pids)
+
+
+def test_a_life_ends_by_seconds_of_training_or_by_updates(tmp_path: Path) -> None:
+    """Both begin when training does, so that a slow start has as long a life."""
+    store = Store(root=str(tmp_path), run="r", launch="0" * 32)
+    ran = Supervisor(CONFIG, world=2, until=100_000, store=store, life=Life(seconds=0.05)).run()
+    assert [dead.returncode for dead in ran.killed] == [-signal.SIGKILL] * 2
+    assert len(ran.said("began")) >= 1
+    store = Store(root=str(tmp_path), run="r", launch="1" * 32)
+    ran = Supervisor(CONFIG, world=2, until=100_000, store=store, life=Life(updates=3)).run()
+    assert sorted(ran.fields) == [1, 2, 3]
 
 
 def test_a_contributor_that_dies_ends_the_run_for_all_by_name() -> None:

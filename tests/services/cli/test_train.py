@@ -67,3 +67,32 @@ def test_a_kill_that_cannot_come_is_wrong_use(counterfoil: Run, tmp_path: Path) 
     both = counterfoil("train", "--root", root, "--kill-at", "4", "--kill-during", "save", "--weights-only", "--json")
     assert (both.returncode, json.loads(both.stdout)["error"]["kind"]) == (2, "wrong-use")
     assert not (tmp_path / "ckpt").exists()
+
+
+def test_a_run_that_is_killed_again_and_again_is_accounted_for(counterfoil: Run, tmp_path: Path) -> None:
+    """One object: measured beside expected, the starts, the best interval; `plan --measured` takes it up."""
+    done = counterfoil("train", "--updates", "24", "--checkpoint-every", "4", "--interrupt-every", "9", "--json",
+                       TMPDIR=str(tmp_path))  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["equal_to_uninterrupted"] is True
+    assert document["measured"]["interruptions"] == len(document["starts"]) - 1 >= 2
+    kinds = ("useful_seconds", "redone_seconds", "blocked_seconds", "restart_seconds")
+    assert abs(sum(document["measured"][kind] for kind in kinds) - document["measured"]["total_seconds"]) < 1e-6
+    planned = counterfoil("checkpoint", "plan", "--measured", "-", "--json", stdin=done.stdout)
+    assert planned.returncode == 0, planned.stderr
+    assert json.loads(planned.stdout)["run"] == document["measured"]
+    assert json.loads(planned.stdout)["simulated"]["useful_seconds"] == document["measured"]["useful_seconds"]
+    people = counterfoil("checkpoint", "plan", "--measured", "-", stdin=done.stdout).stdout
+    assert "measured" in people
+    assert "Young's and Daly's" in people
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interruption_that_cannot_be_is_wrong_use(counterfoil: Run) -> None:
+    """Nothing is started."""
+    for wrong in (("9",), ("9", "--checkpoint-every", "4", "--kill-at", "3"), ("0", "--checkpoint-every", "4"),
+                  ("often", "--checkpoint-every", "4")):  # fmt: skip
+        assert counterfoil("train", "--interrupt-every", *wrong).returncode == 2
+    for told in ("{}", "[]", '{"measured": {"useful_seconds": "1"}, "costs": {}}', "no"):
+        assert counterfoil("checkpoint", "plan", "--measured", "-", stdin=told).returncode == 2
