@@ -46,6 +46,7 @@ from .group import COORDINATOR, MEET, Body, Group, error_body, error_of, told_by
 from .layout import Run
 from .log import Epoch, open_epoch
 from .meeting import Meeting
+from .probe import Probe
 from .reading import Found, Skipped, latest
 from .restoring import Report, Restorer, Resumable, Terms, Weights
 from .retention import FEWEST, GRACE_SECONDS, Pruned, pin, prune
@@ -77,6 +78,7 @@ class Session:
         facts: Facts,
         in_flight: Literal["wait", "refuse"],
         at: At,
+        probe: Probe | None = None,
     ) -> None:
         self.report: Report | None = None
         self.epoch = epoch.number
@@ -85,6 +87,7 @@ class Session:
         self._epoch = epoch
         self._deadlines = deadlines
         self._in_flight = in_flight
+        self._probe = probe
         self._saver = Saver(
             run=run, group=group, epoch=epoch, contract=contract, deadlines=deadlines, facts=facts, at=at
         )
@@ -146,6 +149,7 @@ class Session:
                 "A launch is needed: 32 hexadecimal digits from whoever starts the contributors, equal on all and "
                 "fresh at every start (secrets.token_hex(16)). Without it the words of a dead start could be read."
             )
+        probe = Probe.asked_for(rank, at)
         opened = Run.open(root, run, create=True)
         try:
             if group is not None:
@@ -158,7 +162,7 @@ class Session:
             raise
         session = cls(
             run=opened, group=meeting, epoch=epoch, contract=contract, deadlines=deadlines,
-            facts=Facts(config=config or {}, lineage=lineage or {}), in_flight=in_flight, at=at,
+            facts=Facts(config=config or {}, lineage=lineage or {}), in_flight=in_flight, at=probe or at, probe=probe,
         )  # fmt: skip
         session._listen(stop_signals)
         return session
@@ -184,6 +188,8 @@ class Session:
         try:
             if self._save is not None:
                 self._save.settle()
+                if self._probe is not None and self._save.error is not None:
+                    self._probe.refused(self._save.error)
                 if self._save.unseen is not None:
                     self._save.wait()
         finally:
@@ -227,6 +233,8 @@ class Session:
             JournalBehind: the checkpoint carries a journal's watermark, and this journal is older, or none was given.
             JournalForked: it is another journal.
         """
+        if self._probe is not None:
+            self._probe.knows(state)
         terms = Terms(
             strict=strict, allow=allow, layout_policy=layout_policy, budget_bytes=budget_bytes, journal=watermark,
             beside_journal=True, allow_pending=allow_pending,
@@ -318,6 +326,8 @@ class Session:
             ManifestInvalid: the watermark is none.
             CheckpointError: the save before it failed and nobody was told; the others are.
         """
+        if self._probe is not None:
+            self._probe.knows(state)
         self._check_over()
         refusal = None if self._save is None else self._refusal(self._save)
         if refusal is None and watermark is not None and self._group.rank == COORDINATOR:
@@ -342,6 +352,8 @@ class Session:
                 "lost: save again later."
             )
         previous.settle()
+        if self._probe is not None and previous.error is not None:
+            self._probe.refused(previous.error)
         unseen = previous.unseen
         previous.seen = True
         if isinstance(unseen, OVER):
@@ -363,6 +375,8 @@ class Session:
             FencedWriter, CommitUnknown: the session is over; all are told, also who has not heard of it from its save.
         """
         self._saver.went_on(updates)
+        if self._probe is not None:
+            self._probe.boundary(updates)
         self._looks += 1
         look = self._looks
         word: Body = {"stop": self._stop_asked, "updates": updates}
@@ -439,6 +453,10 @@ class Session:
             return collective()
         except OVER as error:
             self._over = error
+            raise
+        except CheckpointError as error:
+            if self._probe is not None:
+                self._probe.refused(error)
             raise
 
     def _check_over(self) -> None:

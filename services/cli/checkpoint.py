@@ -23,6 +23,7 @@ from services.checkpoints.reference import RUN
 from services.checkpoints.timeline import document as timeline_document
 from services.checkpoints.timeline import drawn, measured, timeline
 from services.checkpoints.watermark import NotUndone, compare, read_watermark
+from services.cli.checkpoint_delay import delay_test
 from services.cli.checkpoint_words import compared, measured_run, said_of_intervals
 from services.cli.output import CommandError, ExitCode, Group, Output, finish, pass_output
 
@@ -46,6 +47,9 @@ def checkpoint() -> None:
     A checkpoint is the state that the next update needs, and nothing else: restoring one repeats arithmetic and undoes
     no effect.
     """
+
+
+checkpoint.add_command(delay_test)
 
 
 @contextmanager

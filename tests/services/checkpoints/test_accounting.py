@@ -3,15 +3,17 @@
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from services.checkpoints import accounting
 from services.checkpoints.accounting import IN_VAIN, Endurance, Lived, account, endure, kinds_of
 from services.checkpoints.errors import Incompatible
 from services.checkpoints.learner import LearnerConfig
-from services.checkpoints.supervisor import Life
+from services.checkpoints.supervisor import Life, Store, Supervisor
 
 # Ten updates of a second each, a save of half a second after each four; killed in the tenth second.
 FIRST = Lived(
@@ -84,6 +86,18 @@ def test_a_run_that_is_killed_again_and_again_is_the_run_uninterrupted(tmp_path:
     assert all(each.retained % 4 == 0 for each in told.starts)
     assert told.starts[-1].reached == 24
     assert told.measured.restart_seconds > 0 < told.measured.blocked_seconds
+
+
+def test_a_start_that_differs_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside it runs another seed, uninterrupted: they differ from the first update on."""
+
+    def other(config: LearnerConfig, *, store: Store | None = None, **rest: Any) -> Supervisor:
+        return Supervisor(config if store else replace(config, seed=2), store=store, **rest)
+
+    monkeypatch.setattr(accounting, "Supervisor", other)
+    what = Endurance(root=tmp_path, config=LearnerConfig(schedule=4), updates=4, every=2, life=Life(updates=100))
+    assert (told := endure(what)).first_difference is not None
+    assert (told.first_difference.update, told.equal_to_uninterrupted) == (1, False)
 
 
 def test_a_run_that_never_saves_in_time_is_called_hopeless(tmp_path: Path) -> None:
