@@ -39,8 +39,8 @@ def said_of_intervals(output: Output, best: Tried | None, young: Tried | None, y
         return
     theirs = "no progress" if young is None else f"{young.overhead:.2%} overhead"
     output.say(
-        f"Best interval found by playing these costs: {best.interval_seconds:.3f} s, {best.overhead:.2%} overhead, restarts included; "
-        f"Young's and Daly's: {young_seconds:.3f} s, {theirs}."
+        f"Best interval found by playing these costs: {best.interval_seconds:.3f} s, {best.overhead:.2%} overhead with "
+        f"restarts; Young's and Daly's: {young_seconds:.3f} s, {theirs}."
     )
 
 
