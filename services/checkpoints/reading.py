@@ -96,6 +96,8 @@ def load(run: Run, sequence: int) -> Found:
         record = read_slot(run, sequence)
     except FileNotFoundError:
         raise ManifestInvalid(f"slot {sequence} of run {run.run_id} is free: there is no such checkpoint") from None
+    except OSError as error:
+        raise _seen(run, sequence, error) from error
     if record.kind != "commit":
         raise ManifestInvalid(f"slot {sequence} of run {run.run_id} opens epoch {record.epoch}: it is no checkpoint")
     return _loaded(run, record)
@@ -118,14 +120,12 @@ def _loaded(run: Run, record: LogRecord) -> Found:
             contract = read_contract(run, manifest.contract_digest)
             contributions = read_contributions(folder, record.save_id, manifest.contributors)
             cut = validate(manifest, contract, contributions)
-    except (FileNotFoundError, CheckpointError) as error:
+    except CheckpointError as error:
         if is_retired(run, sequence):
             raise _retired(run, sequence) from error
-        if isinstance(error, CheckpointError):
-            raise
-        raise SizeMismatch(
-            f"checkpoint {sequence} lacks a file: {error}; earlier checkpoints are not touched"
-        ) from error
+        raise
+    except OSError as error:
+        raise _seen(run, sequence, error) from error
     return Found(
         sequence=sequence, manifest=manifest, contract=contract, contributions=contributions, cut=cut
     )  # fmt: skip
@@ -159,7 +159,7 @@ def latest(
             check_profile(found, profile)
         except Retired:
             continue
-        except (CheckpointError, FileNotFoundError) as error:
+        except (CheckpointError, OSError) as error:
             if strict:
                 raise
             skipped.append(Skipped(sequence=sequence, reason=f"{type(error).__name__}: {error}"))
@@ -236,7 +236,14 @@ def _seen(run: Run, sequence: int, error: Exception) -> CheckpointError:
         case CheckpointError():
             return error
         case FileNotFoundError():
-            return SizeMismatch(f"checkpoint {sequence} lacks a file: {error}; earlier checkpoints are not touched")
+            return SizeMismatch(
+                f"checkpoint {sequence} lacks the file {error.filename}; earlier checkpoints are not touched"
+            )
+        case PermissionError():
+            return Damaged(
+                f"checkpoint {sequence} cannot be read: permission to open {error.filename} is denied. It may be "
+                "whole: look as the user who trains"
+            )
         case _:
             return Damaged(f"checkpoint {sequence} cannot be read: {error}; earlier checkpoints are not touched")
 
@@ -308,7 +315,14 @@ def verify(run: Run, *, sequences: Sequence[int] | None = None) -> tuple[Damage,
     slots = set(sequences_in([name.removesuffix(".json") for name in run.log.names()]))
     last = max(slots, default=0)
     found += [
-        Damage(sequence=gap, reason="the log has a gap", usable=False) for gap in range(1, last) if gap not in slots
+        Damage(sequence=gap, reason="the log has a gap: a trainer does not start until the file is back", usable=False)
+        for gap in range(1, last)
+        if gap not in slots
+    ]
+    found += [
+        Damage(sequence=asked, reason="there is no such slot: nothing was read", usable=False)
+        for asked in sequences or ()
+        if asked > last
     ]
     for sequence in sorted(slots):
         if sequences is None or sequence in sequences:
@@ -326,7 +340,7 @@ def _damages(run: Run, sequence: int, states: dict[int, str]) -> Iterator[Damage
     except Retired:
         states[sequence] = "pruned"
         return
-    except CheckpointError as error:
+    except (CheckpointError, OSError) as error:
         states[sequence] = "damaged"
         yield Damage(sequence=sequence, reason=f"{type(error).__name__}: {error}", usable=False)
         return
