@@ -315,9 +315,7 @@ def verify(run: Run, *, sequences: Sequence[int] | None = None) -> tuple[Damage,
     slots = set(sequences_in([name.removesuffix(".json") for name in run.log.names()]))
     last = max(slots, default=0)
     found += [
-        Damage(sequence=gap, reason="the log has a gap: a trainer does not start until the file is back", usable=False)
-        for gap in range(1, last)
-        if gap not in slots
+        Damage(sequence=gap, reason="the log has a gap", usable=False) for gap in range(1, last) if gap not in slots
     ]
     found += [
         Damage(sequence=asked, reason="there is no such slot: nothing was read", usable=False)

@@ -246,7 +246,11 @@ def verify(output: Output, root: Path, run_id: str, only: tuple[int, ...]) -> No
         output.say(f"{run_id}: {looked} were read.")
         for each in found:
             output.say(f"{'usable ' if each.usable else 'DAMAGED'} {each.sequence}: {each.reason}")
-        if not damaged:
+        if damaged:
+            output.say(
+                "Nothing was changed. A trainer takes the newest usable one; where the log has a gap it does not start."
+            )
+        else:
             output.say("Every checkpoint that is kept is what was committed.")
 
     document = {"run": run_id, "slots": last, "whole": not damaged, "found": [asdict(each) for each in found]}
