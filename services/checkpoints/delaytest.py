@@ -27,7 +27,7 @@ from .delays import SAVE, mixed
 from .errors import CheckpointError, Incompatible, Retired
 from .group import COORDINATOR
 from .layout import Run
-from .log import last_slot, read_slot
+from .log import LogRecord, read_log
 from .probe import VARIABLE, Delay
 
 LEADERS: Final = ("recorded", "committed")  # points that the coordinator alone comes to
@@ -238,8 +238,8 @@ def _read(seen: _Seen, root: Path, run_id: str) -> None:
     if not (root / "runs" / run_id).exists():
         return
     with Run.open(root, run_id) as run:
-        for sequence in range(1, last_slot(run) + 1):
-            if read_slot(run, sequence).kind != "commit":
+        for sequence, record in enumerate(read_log(run), 1):
+            if isinstance(record, LogRecord) and record.kind != "commit":
                 continue
             try:
                 found = reading.load(run, sequence)

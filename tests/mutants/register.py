@@ -7,6 +7,7 @@ from tests.mutants import (
     checkpoints_learner,
     checkpoints_others,
     checkpoints_picture,
+    checkpoints_records,
     checkpoints_session,
     checkpoints_store,
     commanding,
@@ -37,4 +38,5 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *checkpoints_learner.MUTANTS,
     *checkpoints_others.MUTANTS,
     *checkpoints_picture.MUTANTS,
+    *checkpoints_records.MUTANTS,
 )

@@ -162,6 +162,7 @@ def test_shards_of_a_half_precision_array_come_back_whole(tmp_path: Path) -> Non
         {"items": [{"digest": ""}]},
         {"items": [{"finite": 1}]},
         {"items": [{}, {}]},
+        {"items": [{}, {"offset": 4096}]},
         {"items": [7]},
         {"items": 7},
         {"values": []},
