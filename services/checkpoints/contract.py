@@ -171,7 +171,9 @@ class Contract:
     def _check_itself(self) -> None:
         for name, scope in self.versions.items():
             if name not in NAMES or scope not in ("shared", "per_contributor"):
-                raise ManifestInvalid(f"version {name!r} ({scope!r}) is not a known one, shared or per_contributor")
+                raise ManifestInvalid(
+                    f"version {name!r} ({scope!r}): the versions are {', '.join(NAMES)}, each shared or per_contributor"
+                )
         for name, value in self.constants.items():
             if type(value) is not int or abs(value) > LARGEST or name in self.versions or name == CONTRIBUTORS:
                 raise ManifestInvalid(f"constant {name!r} is not an integer of 64 bits, or has the name of a version")
@@ -186,7 +188,9 @@ class Contract:
                     "whole cut, sum() is over what each contributor states"
                 )
         for profile in ("resume", "weights"):
-            if unknown := set(self.profiles.get(profile, ("?",))) - set(self.roles):
+            if profile not in self.profiles:
+                raise ManifestInvalid(f"the contract lacks profile {profile}: the roles that such a restore needs")
+            if unknown := set(self.profiles[profile]) - set(self.roles):
                 raise ManifestInvalid(
                     f"profile {profile} names roles that are not declared: {', '.join(sorted(unknown))}"
                 )
@@ -219,7 +223,11 @@ def check_same_contract(one: Contract, digest: str) -> None:
     """
     if one.digest != digest:
         difference = f"contract {one.digest[:16]} != {digest[:16]}"
-        raise Incompatible(f"the checkpoint was saved under another contract: {difference}", differences=(difference,))
+        raise Incompatible(
+            f"the checkpoint was saved under another contract: {difference}. Nothing was changed: open with that one "
+            "(it is in the run's folder contracts), allow 'contract', or begin another run",
+            differences=(difference,),
+        )
 
 
 def _role(name: str, raw: Any) -> Role:

@@ -140,7 +140,7 @@ def open_epoch(run: Run, launch: str, writer: str, *, after: int | None = None) 
     """
     check_random(launch, "launch")
     check_id(writer, "writer")
-    _check_no_gap(run)
+    check_no_gap(run)
     try:
         slot = last_slot(run) if after is None else after
         for _ in range(_OPEN_ATTEMPTS):
@@ -162,8 +162,12 @@ def open_epoch(run: Run, launch: str, writer: str, *, after: int | None = None) 
     )
 
 
-def _check_no_gap(run: Run) -> None:
-    """Looked at once a start, by listing: the search for the last slot would stop before a gap."""
+def check_no_gap(run: Run) -> None:
+    """Looked at once a start, by listing: the search for the last slot would stop before a gap.
+
+    Raises:
+        ManifestInvalid: a slot is missing: later checkpoints would not be found.
+    """
     slots = set(sequences_in([name.removesuffix(".json") for name in run.log.names()]))
     for sequence in range(1, max(slots, default=0)):
         # A listing may miss a name that is being linked meanwhile: it is looked at by itself.

@@ -111,7 +111,8 @@ class Meeting(Group):
         if not published:
             raise DuplicateContributor(
                 f"{name!r} was said already in {place}: another process speaks as contributor {self.rank} of this "
-                "launch. Nothing was published by this one; start every contributor once, with its own rank."
+                "launch, or the launch was used before. Nothing was published by this one; start every contributor "
+                "once, with its own rank and a fresh launch."
             )
         return published
 

@@ -104,6 +104,8 @@ def load(run: Run, sequence: int, *, marked: bool = False) -> Found:
         record = read_slot(run, sequence)
     except FileNotFoundError:
         raise ManifestInvalid(f"slot {sequence} of run {run.run_id} is free: there is no such checkpoint") from None
+    except OSError as error:
+        raise _seen(run, sequence, error) from error
     if record.kind != "commit":
         raise ManifestInvalid(f"slot {sequence} of run {run.run_id} opens epoch {record.epoch}: it is no checkpoint")
     return _loaded(run, record, marked=marked)
@@ -161,8 +163,8 @@ def latest(
             check_profile(found, profile)
         except Retired:
             continue
-        except (CheckpointError, FileNotFoundError) as error:
-            known = error if isinstance(error, CheckpointError) else _gap(run, sequence)
+        except (CheckpointError, OSError) as error:
+            known = _known(run, sequence, error)
             if strict:
                 raise known from error
             skipped.append(Skipped(sequence=sequence, reason=_reason(known)))
@@ -173,6 +175,16 @@ def latest(
 
 def _gap(run: Run, sequence: int) -> ManifestInvalid:
     return ManifestInvalid(f"slot {sequence} of the log of run {run.run_id} is missing, and later ones are there")
+
+
+def _known(run: Run, sequence: int, error: CheckpointError | OSError) -> CheckpointError:
+    match error:
+        case CheckpointError():
+            return error
+        case FileNotFoundError():
+            return _gap(run, sequence)
+        case _:
+            return _seen(run, sequence, error)
 
 
 def _reason(error: CheckpointError) -> str:
@@ -248,7 +260,14 @@ def _seen(run: Run, sequence: int, error: Exception) -> CheckpointError:
         case CheckpointError():
             return error
         case FileNotFoundError():
-            return SizeMismatch(f"checkpoint {sequence} lacks a file: {error}; earlier checkpoints are not touched")
+            return SizeMismatch(
+                f"checkpoint {sequence} lacks the file {error.filename}; earlier checkpoints are not touched"
+            )
+        case PermissionError():
+            return Damaged(
+                f"checkpoint {sequence} cannot be read: permission to open {error.filename} is denied. It may be "
+                "whole: look as the user who trains"
+            )
         case _:
             return Damaged(f"checkpoint {sequence} cannot be read: {error}; earlier checkpoints are not touched")
 
@@ -352,6 +371,12 @@ def verify(run: Run, *, sequences: Sequence[int] | None = None) -> tuple[Damage,
         if after - before > 1:  # one line however wide: a single file of a huge number makes a huge gap
             wide = f" up to slot {after - 1}" if after - before > 2 else ""  # noqa: PLR2004
             found.append(Damage(sequence=before + 1, reason=f"the log has a gap{wide}", usable=False))
+    last = max(slots, default=0)
+    found += [
+        Damage(sequence=asked, reason="there is no such slot: nothing was read", usable=False)
+        for asked in sequences or ()
+        if asked > last
+    ]
     for sequence in sorted(slots):
         if sequences is None or sequence in sequences:
             found += _damages(run, sequence, whole_ones)
@@ -368,9 +393,9 @@ def _damages(run: Run, sequence: int, states: dict[int, str]) -> Iterator[Damage
     except Retired:
         states[sequence] = "pruned"
         return
-    except CheckpointError as error:
+    except (CheckpointError, OSError) as error:
         states[sequence] = "damaged"
-        yield Damage(sequence=sequence, reason=_reason(error), usable=False)
+        yield Damage(sequence=sequence, reason=_reason(_known(run, sequence, error)), usable=False)
         return
     states[sequence] = "whole"
     parent = checked.manifest.parent

@@ -195,6 +195,8 @@ class Restorer:
         offer: Body | None = None
         if self.group.rank == COORDINATOR:
             try:
+                if terms.sequence is not None:
+                    load(self.run, terms.sequence)  # raises what is wrong with the one that was asked for
                 found, newer = latest(
                     self.run, profile=terms.profile, strict=terms.strict or terms.sequence is not None, before=before
                 )

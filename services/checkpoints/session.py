@@ -42,6 +42,7 @@ from .errors import (
     Incompatible,
     ManifestInvalid,
 )
+from .fit import FRESH
 from .group import COORDINATOR, MEET, Body, Group, error_body, error_of, told_by
 from .layout import Run
 from .log import Epoch, open_epoch
@@ -54,6 +55,8 @@ from .state import State
 from .watermark import read_watermark
 
 T = TypeVar("T")
+PROFILES: Final = ("resume", "weights")
+KINDS: Final = ("full", "weights_only")
 OVER: Final = (FencedWriter, CommitUnknown)
 _NOT_IN_AN_ID: Final = re.compile(r"[^a-z0-9-]")
 
@@ -93,6 +96,7 @@ class Session:
         self._over: CheckpointError | None = None
         self._stop_asked = False  # no Event: a second signal inside of the first one's `set` would wait for ever
         self._looks = 0
+        self._closed = False
         self._handlers: dict[int, Any] = {}
 
     @classmethod
@@ -137,8 +141,13 @@ class Session:
             CoordinatorLost: the coordinator did not.
             DuplicateContributor: two processes have this rank.
             Incompatible: the contributors were started with different contracts or worlds.
+            ManifestInvalid: the run, rank or launch is none, or the log lacks a record.
+            OSError: the system does not let the root be made or read.
         """
         deadlines = deadlines or Deadlines()
+        _check_word("in_flight", in_flight, ("wait", "refuse"))
+        if not isinstance(contract, Contract):
+            raise TypeError(f"contract is a {type(contract).__name__}: give Contract.load(...). Nothing was opened.")
         if not 0 <= rank < world:
             raise ManifestInvalid(f"Rank {rank} is not one of a world of {world}: ranks are 0 to {world - 1}.")
         if launch is None and group is None:
@@ -181,6 +190,9 @@ class Session:
         Raises:
             CheckpointError: a save failed and nobody was told.
         """
+        if self._closed:
+            return
+        self._closed = True
         try:
             if self._save is not None:
                 self._save.settle()
@@ -227,6 +239,7 @@ class Session:
             JournalBehind: the checkpoint carries a journal's watermark, and this journal is older, or none was given.
             JournalForked: it is another journal.
         """
+        _check_word("layout_policy", layout_policy, (None, FRESH))
         terms = Terms(
             strict=strict, allow=allow, layout_policy=layout_policy, budget_bytes=budget_bytes, journal=watermark,
             beside_journal=True, allow_pending=allow_pending,
@@ -264,8 +277,16 @@ class Session:
             allow_pending: as for `resume`.
 
         Returns:
-            What was read, in new arrays; None when there is no checkpoint.
+            What was read, in new arrays of the shapes and dtypes that the state has; None when there is no checkpoint.
+
+        Raises:
+            Retired: the sequence that was asked for is no checkpoint, or was pruned.
+            Damaged: it is not what was committed, or none is left that is.
+            Incompatible: it does not fit the state; every difference is named.
+            WeightsOnly: with a sequence: it lacks what the profile needs.
         """
+        _check_word("profile", profile, PROFILES)
+        _check_word("layout_policy", layout_policy, (None, FRESH))
         terms = Terms(
             profile=profile, strict=strict, allow=allow, layout_policy=layout_policy, budget_bytes=budget_bytes,
             sequence=sequence, journal=watermark, allow_pending=allow_pending,
@@ -293,7 +314,13 @@ class Session:
         kind: Literal["full", "weights_only"] = "full",
         watermark: Mapping[str, Any] | None = None,
     ) -> Saved:
-        """Save, and return when it is committed; a collective."""
+        """Save, and return when it is committed; a collective. Arguments and errors are those of `save_async`.
+
+        Raises:
+            CommitFailed: nothing was published; the previous checkpoint stands.
+            CommitUnknown: it may be committed: end this session, the next start reads what is there.
+            FencedWriter: another coordinator has the run: this session is over.
+        """
         return self.save_async(state, kind=kind, watermark=watermark).wait()
 
     def save_async(
@@ -315,10 +342,12 @@ class Session:
 
         Raises:
             Refused: no cut was captured, by the name of what is wrong.
-            ManifestInvalid: the watermark is none.
+            ManifestInvalid: an item, a value or the watermark is of a type that no record holds; it is named.
+            ValueError: the kind is misspelt, or the session is closed.
             CheckpointError: the save before it failed and nobody was told; the others are.
         """
         self._check_over()
+        _check_word("kind", kind, KINDS)
         refusal = None if self._save is None else self._refusal(self._save)
         if refusal is None and watermark is not None and self._group.rank == COORDINATOR:
             try:
@@ -326,7 +355,7 @@ class Session:
             except ManifestInvalid as error:  # now, and not at every restore of what was saved with it
                 refusal = error
         if refusal is not None:
-            self._saver.refuse(refusal)
+            self._saver.refuse(refusal)  # the others need not wait for a deadline
             raise refusal
         self._save = self._ask(
             lambda: self._saver.begin(state, kind=kind, effects=None if watermark is None else dict(watermark))
@@ -404,6 +433,8 @@ class Session:
         self, *, profile: Literal["resume", "weights"] = "resume", strict: bool = False
     ) -> tuple[Found | None, tuple[Skipped, ...]]:
         """The newest checkpoint that serves a profile, and which newer ones were passed over; read from the log now."""
+        self._check_open()
+        _check_word("profile", profile, PROFILES)
         return latest(self._run, profile=profile, strict=strict)
 
     def prune(
@@ -430,6 +461,7 @@ class Session:
         Raises:
             Retired: it is marked already.
         """
+        self._check_open()
         pin(self._run, sequence)
 
     def _ask(self, collective: Callable[[], T]) -> T:
@@ -440,7 +472,12 @@ class Session:
             self._over = error
             raise
 
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ValueError("The session is closed: open another one, with a fresh launch. What is committed stands.")
+
     def _check_over(self) -> None:
+        self._check_open()
         if self._over is None and self._save is not None and self._save.done:
             ended = self._save.error
             if isinstance(ended, OVER):
@@ -501,6 +538,12 @@ def _different(differences: list[str]) -> Incompatible:
         "one contract and one world.",
         differences=tuple(differences),
     )
+
+
+def _check_word(what: str, given: object, words: tuple[str | None, ...]) -> None:
+    """A misspelt word is an error of the program, the same on all ranks: it is no refusal, and nothing began."""
+    if given not in words:
+        raise ValueError(f"{what} is {given!r}, and it is one of {', '.join(map(repr, words))}. Nothing was changed.")
 
 
 def _writer() -> str:

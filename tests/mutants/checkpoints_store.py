@@ -118,7 +118,7 @@ MUTANTS: Final = (
     ),
     _mutant(
         "a-missing-slot-is-not-noticed", "log",
-        "    _check_no_gap(run)\n",
+        "    check_no_gap(run)\n",
         "",
         "reading::a_gap_in_the_log_is_reported",
         "a slot that somebody removed",

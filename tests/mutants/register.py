@@ -6,6 +6,7 @@ from tests.mutants import (
     answers,
     checkpoints_learner,
     checkpoints_others,
+    checkpoints_records,
     checkpoints_session,
     checkpoints_store,
     commanding,
@@ -35,4 +36,5 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *checkpoints_session.MUTANTS,
     *checkpoints_learner.MUTANTS,
     *checkpoints_others.MUTANTS,
+    *checkpoints_records.MUTANTS,
 )

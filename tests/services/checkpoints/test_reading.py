@@ -354,10 +354,10 @@ def test_what_may_not_be_read_is_named(root: Path, run: Run, name: str) -> None:
     try:
         found, skipped = latest(run)
         assert 4 in [each.sequence for each in skipped]
-        assert all("Permission denied" in each.reason for each in skipped)
+        assert all("permission" in each.reason.lower() for each in skipped)
         assert (None if found is None else found.sequence) == (None if name == "contracts" else 3)
         assert 4 in [each.sequence for each in verify(run)]
-        with pytest.raises(Damaged, match="Permission denied"):
+        with pytest.raises(Damaged, match=r"(?i)permission"):
             latest(run, strict=True)
     finally:
         if root_user:

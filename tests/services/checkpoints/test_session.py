@@ -4,9 +4,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from services.checkpoints.contract import Contract
 from services.checkpoints.delays import wait_for
+from services.checkpoints.errors import ManifestInvalid
+from services.checkpoints.session import Session
+from services.checkpoints.state import Item, State, Versioned
 from tests.services.checkpoints.crew import PATIENCE_SECONDS, Crew, Player
 from tests.services.checkpoints.session_stories import whole
 
@@ -174,3 +179,46 @@ def test_the_coordinator_prunes_what_is_neither_kept_nor_pinned_and_training_goe
     assert [each["pruned"] for (each,) in told(players, "prune")] == [{"kept": [2, 4, 5], "marked": [3]}, None]
     assert [saved[-1]["saved"] for saved in told(players, "save")] == [6, 6]
     assert [each["sequence"] for (each,) in told(players, "resume")] == [6, 6]
+
+
+def test_a_program_that_is_wrong_is_told_so_and_nothing_begins(tmp_path: Path) -> None:
+    """A closed session touches no file, a misspelt word is no damage, and no watermark is kept that none could read."""
+    document = {
+        "format": "counterfoil-contract-1", "name": "small", "boundary": "after an update",
+        "versions": {"updates": "shared"},
+        "roles": {"param": {"required": True, "placement": "sharded", "versions": ["updates"]}},
+        "relations": [], "profiles": {"resume": ["param"], "weights": ["param"]},
+    }  # fmt: skip
+    meet: dict[str, Any] = {"run": "r1", "rank": 0, "world": 1, "contract": Contract.load(document)}
+    with pytest.raises(TypeError, match=r"Contract\.load"):
+        Session.open(tmp_path, **(meet | {"contract": document}), launch="0" * 32)
+    with pytest.raises(ValueError, match="in_flight is 'never'"):
+        Session.open(tmp_path, **meet, launch="1" * 32, in_flight="never")  # type: ignore[arg-type]
+    session = Session.open(tmp_path, **meet, launch="2" * 32)
+    state = State(items={"w": Item(role="param", array=np.ones(3))}, versions=Versioned({"updates": 0}))
+    with pytest.raises(ManifestInvalid, match="journal_id"):
+        session.save(state, watermark={"a": 1})
+    misspelt: Any = "wheights"
+    for wrong in (
+        lambda: session.save(state, kind=misspelt),
+        lambda: session.restore(state, profile=misspelt),
+        lambda: session.resume(state, layout_policy="new"),
+    ):
+        with pytest.raises(ValueError, match="is one of"):
+            wrong()
+    assert session.save(state).sequence == 2
+    for sequence in (1, 77):
+        with pytest.raises(ManifestInvalid, match="checkpoint"):
+            session.restore(state, sequence=sequence)
+    session.close()
+    session.close()
+    for late in (
+        lambda: session.save(state),
+        lambda: session.resume(state),
+        lambda: session.agree_stop(0),
+        session.latest,
+        session.prune,
+        lambda: session.pin(2),
+    ):
+        with pytest.raises(ValueError, match="closed"):
+            late()
