@@ -12,7 +12,16 @@ from services.checkpoints import comparing, importing
 from services.checkpoints.comparing import Differences, ItemDifference, Side
 from services.checkpoints.errors import CheckpointError
 from services.checkpoints.exchange import export
-from services.cli.checkpoint import chosen, opened, refused, root_option, run_option, sequence_option, take_over_option
+from services.cli.checkpoint_opening import (
+    chosen,
+    opened,
+    refused,
+    root_option,
+    run_option,
+    sequence_option,
+    take_over_option,
+    unreadable,
+)
 from services.cli.output import CommandError, ExitCode, Output, finish, pass_output
 
 _SHOWN = 40
@@ -34,7 +43,7 @@ def export_(
     """Write a checkpoint as safetensors, each byte verified on the way: one file of whole arrays that any reader of the
     format loads, or one for each contributor with its own parts.
 
-    The contract, versions, values, boxes and digests are in the files' metadata: `checkpoint import` needs nothing else.
+    Contract, versions, values, boxes and digests are in the files' metadata: `checkpoint import` needs nothing else.
 
     Exit codes: 0 written, 1 refused, damaged or taken, 2 wrong use or no such run.
     """  # noqa: D205 - what click shows as one paragraph
@@ -80,6 +89,9 @@ def import_(
 
     Exit codes: 0 committed (or checked), 1 refused and why, 2 wrong use or no such run.
     """  # noqa: D205 - what click shows as one paragraph
+    if not new:
+        with opened(root, run_id):
+            pass  # there is such a run, or what is missing is said
     writer = f"import-{socket.gethostname().lower()[:32].strip('.-_') or 'host'}-{os.getpid()}"
     try:
         document = None if described is None else _document(described)
@@ -87,12 +99,10 @@ def import_(
             root, run_id, files, writer=writer, description=document, allow=allow, budget_bytes=budget,
             take_over=take_over, create=new, check_only=check,
         )  # fmt: skip
-    except FileNotFoundError as error:
-        raise CommandError(
-            f"{root} has no run {run_id}. Look at --root and --run, or say --new; nothing was changed."
-        ) from error
     except CheckpointError as error:
         raise refused(error) from error
+    except OSError as error:
+        raise unreadable(error) from error
     sequence = None if done.committed is None else done.committed.sequence
     answer = {
         "run": run_id, "sequence": sequence, "digest": None if done.committed is None else done.committed.digest,

@@ -13,7 +13,7 @@ from services.checkpoints.learner import LearnerConfig
 from services.checkpoints.log import last_slot
 from services.checkpoints.reference import RUN
 from services.checkpoints.supervisor import ContributorFailed
-from services.cli.checkpoint import refused
+from services.cli.checkpoint_opening import refused
 from services.cli.output import Command, CommandError, ExitCode, Output, finish, pass_output
 
 MOST_RANKS = 16  # processes on one host; the learner has seven rows
