@@ -128,8 +128,8 @@ def export(
     if profile is not None:
         check_profile(found, profile)
     roles = set(found.contract.roles if profile is None else found.contract.profiles[profile])
-    parts: dict[str | None, tuple[Placed, ...]] = (
-        {**_own_parts(found, roles)} if per_contributor else {None: _whole_items(found, roles)}
+    parts: Mapping[str | None, tuple[Placed, ...]] = (
+        _own_parts(found, roles) if per_contributor else {None: _whole_items(found, roles)}
     )
     folder = target if per_contributor else target.parent
     files = {owner: f"{owner}{SUFFIX}" if owner is not None else target.name for owner in parts}
@@ -192,7 +192,7 @@ def _whole_items(found: Found, roles: set[str]) -> tuple[Placed, ...]:
     return tuple(placed)
 
 
-def _own_parts(found: Found, roles: set[str]) -> dict[str, tuple[Placed, ...]]:
+def _own_parts(found: Found, roles: set[str]) -> dict[str | None, tuple[Placed, ...]]:
     return {
         owner: tuple(
             _placed(item.name, item, item.box, owner)
