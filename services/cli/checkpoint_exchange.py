@@ -22,13 +22,13 @@ from services.cli.checkpoint_opening import (
     take_over_option,
     unreadable,
 )
-from services.cli.output import CommandError, ExitCode, Output, finish, pass_output
+from services.cli.output import Command, CommandError, ExitCode, Output, finish, pass_output
 
 _SHOWN = 40
 _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 
 
-@click.command(name="export", short_help="Write a checkpoint, or its weights, as safetensors files.")
+@click.command(cls=Command, name="export", short_help="Write a checkpoint, or its weights, as safetensors files.")
 @root_option
 @run_option
 @sequence_option
@@ -66,7 +66,9 @@ def export_(
     output.result(document, people=people)
 
 
-@click.command(name="import", short_help="Check safetensors files and commit them as a run's newest checkpoint.")
+@click.command(
+    cls=Command, name="import", short_help="Check safetensors files and commit them as a run's newest checkpoint."
+)
 @root_option
 @run_option
 @click.argument("files", type=_FILE, nargs=-1, required=True)
@@ -122,7 +124,7 @@ def _document(path: Path) -> dict[str, Any]:
     return importing.read_description(path.read_bytes())
 
 
-@click.command(name="diff", short_help="Show what differs between two checkpoints, element by element.")
+@click.command(cls=Command, name="diff", short_help="Show what differs between two checkpoints, element by element.")
 @root_option
 @run_option
 @click.argument("first", type=click.IntRange(1))
