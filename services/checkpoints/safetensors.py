@@ -367,9 +367,11 @@ def write(
     def parts() -> Iterator[tuple[int, memoryview]]:
         digests: dict[str, str] = {}
         for each in tensors:
-            array = np.ascontiguousarray(array_of(each)).reshape(each.shape)
-            if name_of(array) != each.dtype:
-                raise ManifestInvalid(f"{each.name} is {array.dtype}, and {each.dtype} was announced")
+            array = array_of(each)
+            if (name_of(array), array.shape) != (each.dtype, each.shape):
+                raise ManifestInvalid(
+                    f"{each.name} is {array.dtype} {array.shape}, and {each.dtype} {each.shape} was announced"
+                )
             data = memoryview(array.reshape(-1).view(np.uint8).data)
             digests[each.name] = digest_of(data)
             yield head + each.start, data

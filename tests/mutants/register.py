@@ -4,6 +4,7 @@ from typing import Final
 
 from tests.mutants import (
     answers,
+    checkpoints_exchange,
     checkpoints_learner,
     checkpoints_others,
     checkpoints_records,
@@ -37,4 +38,5 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *checkpoints_learner.MUTANTS,
     *checkpoints_others.MUTANTS,
     *checkpoints_records.MUTANTS,
+    *checkpoints_exchange.MUTANTS,
 )
