@@ -38,7 +38,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="a-tensors-name-may-be-a-path", rule="G22", file=f"{_PACKAGE}safetensors.py",
-        before="any(part in (\"\", \".\", \"..\") for part in name.split(\"/\"))",
+        before='any(part in ("", ".", "..") for part in name.split("/"))',
         after="not name",
         tests=(_TESTS + "test_safetensors.py::test_a_hostile_file_is_refused_by_name",),
         paired="../../etc/passwd",
@@ -53,7 +53,7 @@ MUTANTS: Final = (
     Mutant(
         name="a-view-is-stored-as-its-memory", rule="G22", file=f"{_PACKAGE}safetensors.py",
         before="array.reshape(-1).view(np.uint8)",
-        after="array.ravel(order=\"K\").view(np.uint8)",
+        after='array.ravel(order="K").view(np.uint8)',
         tests=(_TESTS + "test_safetensors.py::test_a_view_is_stored_as_what_it_shows",),
         paired="a transposed array",
     ),
@@ -95,7 +95,8 @@ MUTANTS: Final = (
     Mutant(
         name="an-import-touches-the-run-before-it-checks", rule="G22", file=f"{_PACKAGE}importing.py",
         before="        cut, contributions = _checked(described, items)\n",
-        after="        Run.open(root, run_id, create=create).close()\n        cut, contributions = _checked(described, items)\n",
+        after="        Run.open(root, run_id, create=create).close()\n"
+        "        cut, contributions = _checked(described, items)\n",
         tests=(_TESTS + "test_importing.py::test_a_cut_that_is_none_is_refused_by_name_before_the_run_is_touched",),
         paired="files that are no cut",
     ),
@@ -138,7 +139,9 @@ MUTANTS: Final = (
         name="another-contract-is-imported", rule="G22", file=f"{_PACKAGE}importing.py",
         before="            check_same_contract(contract, found.manifest.contract_digest)\n",
         after="            pass\n",
-        tests=(_TESTS + "test_importing.py::test_a_wanted_difference_is_allowed_by_its_name_and_another_contract_never",),
+        tests=(
+            _TESTS + "test_importing.py::test_a_wanted_difference_is_allowed_by_its_name_and_another_contract_never",
+        ),
         paired="an export of another run",
     ),
     Mutant(
