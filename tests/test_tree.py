@@ -30,6 +30,7 @@ WITHOUT_MIRROR = {
     "services/cli/rulings.py": "proven with the commands that rule by it, services.cli.effects_change",
     "services/cli/opening.py": "proven with the commands that read the journal",
     "services/cli/checkpoint_words.py": "proven with the commands that say it: checkpoint plan and train",
+    "services/cli/checkpoint_opening.py": "proven with the commands that read checkpoints",
     "services/cli/words.py": "proven with the commands that read the journal",
     "services/reconciliation/findings.py": "proven with the checker that finds them",
     "services/reconciliation/ledger.py": "proven with the checker that calls it",

@@ -5,7 +5,7 @@
 - The record is published after the bytes are durable: where it is, they are.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -52,6 +52,15 @@ class StagedItem:
     def nbytes(self) -> int:
         """How many bytes the box has."""
         return nbytes_of(self.box, self.dtype)
+
+    @property
+    def held_bytes(self) -> int:
+        """How many bytes there are to write."""
+        return self.buffer.nbytes
+
+    def parts(self) -> Iterable[memoryview]:
+        """The bytes to write, in pieces of whole blocks but for the last; each is valid until the next is taken."""
+        return (self.buffer,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,10 +164,10 @@ def write_contribution(
     """
     written = [item for item in items if lowest or item.placement != "replicated"]
     for item in written:
-        if item.buffer.nbytes != item.nbytes:
-            raise ManifestInvalid(f"item {item.name} has {item.buffer.nbytes} bytes, its box {item.nbytes}")
+        if item.held_bytes != item.nbytes:
+            raise ManifestInvalid(f"item {item.name} has {item.held_bytes} bytes, its box {item.nbytes}")
     try:
-        direct = folder.write_new(data_name(contributor), (item.buffer for item in written))
+        direct = folder.write_new(data_name(contributor), (part for item in written for part in item.parts()))
         record = _record(
             save_id,
             contributor,
@@ -181,6 +190,20 @@ def write_contribution(
     if not published:
         raise _duplicate(folder, contributor)
     return str(record["digest"])
+
+
+def contribution_of(
+    contributor: str, items: Sequence[StagedItem], *, save_id: str, lowest: bool, versions: Versions,
+    values: Mapping[str, Any],
+) -> Contribution:  # fmt: skip
+    """What `write_contribution` would record of these items, before a byte of them is written.
+
+    Raises:
+        ManifestInvalid: an item cannot be recorded.
+    """
+    written = {item.name for item in items if lowest or item.placement != "replicated"}
+    record = _record(save_id, contributor, items, written, versions=versions, values=values, direct=False)
+    return _parsed(record, 0)
 
 
 def _duplicate(folder: fs.Folder, contributor: str) -> DuplicateContributor:

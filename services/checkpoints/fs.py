@@ -191,12 +191,17 @@ class Folder:
         Returns:
             Whether the name is now ours; False where somebody had it. After an OSError the caller reads it back.
         """
+        return self.publish_parts(name, ((0, memoryview(data)),), durable=durable)
+
+    def publish_parts(self, name: str, parts: Iterable[tuple[int, memoryview]], *, durable: bool = True) -> bool:
+        """Like `publish`, of parts that each say where in the file they begin: no part need be kept for the next."""
         temporary = TEMPORARY + secrets.token_hex(16)
         descriptor = self._create(temporary, 0)
         try:
             try:
-                with _mutation(f"write {self.path}/{name}"):
-                    _write_all(descriptor, memoryview(data), 0)
+                for offset, part in parts:
+                    with _mutation(f"write {self.path}/{name}"):
+                        _write_all(descriptor, part, offset)
                 if durable:
                     with _mutation(f"fsync {self.path}/{name}"):
                         _sync(descriptor)

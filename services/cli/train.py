@@ -15,7 +15,7 @@ from services.checkpoints.learner import LearnerConfig
 from services.checkpoints.log import last_slot
 from services.checkpoints.reference import RUN
 from services.checkpoints.supervisor import ContributorFailed, Life
-from services.cli.checkpoint import refused
+from services.cli.checkpoint_opening import refused
 from services.cli.checkpoint_words import compared, said_of_intervals
 from services.cli.output import Command, CommandError, ExitCode, Output, finish, pass_output
 

@@ -4,6 +4,7 @@ from typing import Final
 
 from tests.mutants import (
     answers,
+    checkpoints_exchange,
     checkpoints_learner,
     checkpoints_others,
     checkpoints_picture,
@@ -39,4 +40,5 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *checkpoints_others.MUTANTS,
     *checkpoints_picture.MUTANTS,
     *checkpoints_records.MUTANTS,
+    *checkpoints_exchange.MUTANTS,
 )

@@ -10,6 +10,7 @@ import re
 import signal
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from services.checkpoints.commit import commit
 from services.checkpoints.contribution import StagedItem, write_contribution
 from services.checkpoints.dtypes import dtype_of
 from services.checkpoints.errors import CheckpointError
+from services.checkpoints.importing import import_files
 from services.checkpoints.layout import Run
 from services.checkpoints.log import Epoch, open_epoch
 from services.checkpoints.manifest import Intent
@@ -38,6 +40,7 @@ class Writer:
     """One process's state: the run, its epoch, and what is to happen at which call."""
 
     def __init__(self, root: str, run: str) -> None:
+        self.root = root
         self.epoch: Epoch | None = None
         self.holds: list[str] = []
         self.fails: list[tuple[str, int]] = []
@@ -106,6 +109,8 @@ class Writer:
         for each in items:
             box = tuple((start, stop) for start, stop in each["box"])
             array = np.asarray(each["data"], np.float64).astype(dtype_of(each["dtype"]))
+            if "fill" in each:  # a large one, that no line could hold
+                array = np.full([stop - start for start, stop in box], each["fill"], array.dtype)
             data = array.tobytes()
             staged.append(
                 StagedItem(
@@ -163,6 +168,14 @@ class Writer:
         """An epoch for a command from outside."""
         self.epoch = check_idle(self.run, take_it_over=take_it_over, writer=writer)
         return self.epoch.number
+
+    def do_import(self, paths: list[str], run: str, **rest: Any) -> Any:
+        """Files become a checkpoint of a run."""
+        done = import_files(self.root, run, [Path(each) for each in paths], **rest)
+        return {
+            "sequence": None if done.committed is None else done.committed.sequence, "kind": done.kind,
+            "profiles": done.profiles, "versions": dict(done.versions), "items": done.items,
+        }  # fmt: skip
 
     def do_pin(self, sequence: int) -> None:
         """Pin."""
