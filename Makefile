@@ -1,9 +1,10 @@
 # `make` alone prints what there is. Every target builds .venv/ first, once.
 PYTHON ?= python3
 STAMP := .venv/.installed
+TORCH := var/venv-torch/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo up wheel test schemathesis faults mutants bench bench-inventory lint compose-check
+.PHONY: help venv demo up wheel test test-torch schemathesis faults mutants bench bench-inventory lint compose-check
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -30,6 +31,16 @@ wheel: $(STAMP) ## counterfoil-checkpoints, for training engineers, into var/whe
 test: $(STAMP) ## lint, types, import contracts and every test
 	$(MAKE) --no-print-directory lint
 	.venv/bin/pytest --numprocesses 4 --dist worksteal
+
+$(TORCH): pyproject.toml
+	$(PYTHON) -m venv var/venv-torch
+	# The smaller build for processors alone, where the index has it; any other will do.
+	var/venv-torch/bin/pip install --quiet --no-compile 'torch==2.13.0+cpu' || var/venv-torch/bin/pip install --quiet --no-compile torch
+	var/venv-torch/bin/pip install --quiet --no-compile 'numpy>=2.4' 'ml-dtypes>=0.6' 'blake3>=1.0' 'pytest>=9.2' 'pytest-timeout>=2.4'
+	@touch $@
+
+test-torch: $(TORCH) ## the adapter for PyTorch, in an environment of its own in var/venv-torch
+	var/venv-torch/bin/python -m pytest tests/torch
 
 faults: $(STAMP) ## the fault campaigns with their full counts: races, kills, cuts, a death at every seam (`make test`: shorter)
 	.venv/bin/pytest tests/faults/inventory tests/faults/seams tests/faults/checkpoints --long --timeout 1800 --numprocesses 2 --dist worksteal

@@ -21,10 +21,11 @@ import glob
 import inspect
 from collections.abc import Collection, Mapping, MutableMapping
 from contextlib import suppress
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
 from .boxes import Shape
 from .contract import FORMAT, Contract
@@ -32,7 +33,10 @@ from .dtypes import Array, name_of
 from .errors import Incompatible, ManifestInvalid
 from .state import Item, State, differing
 from .torch_run import COUNTERS, Loader, Run, Timeline, role_of
-from .torch_tensors import Tensor, box_of, tensor_of
+from .torch_tensors import box_of, tensor_of
+
+Streams = Literal["torch", "python", "numpy"]
+_TORCH_ALONE: Final[Collection[Streams]] = frozenset({"torch"})
 
 
 class Samples:
@@ -93,17 +97,17 @@ class TorchState(State):
         object.__setattr__(self, "_room", room)
 
     @property
-    def items(self) -> Mapping[str, Item]:  # type: ignore[override]
+    def items(self) -> Mapping[str, Item]:
         """Every tensor and generator, as it is now."""
         return self._run.items(self._room)
 
     @property
-    def versions(self) -> Timeline:  # type: ignore[override]
+    def versions(self) -> Timeline:
         """The marks and counters."""
         return self._run.timeline
 
     @property
-    def values(self) -> MutableMapping[str, Any]:  # type: ignore[override]
+    def values(self) -> MutableMapping[str, Any]:
         """Param groups and the rest, as they are now."""
         return self._run.values()
 
@@ -178,7 +182,7 @@ def state_of(
     *,
     items: Mapping[str, Item] | None = None,
     values: MutableMapping[str, Any] | None = None,
-    rng: Collection[Literal["torch", "python", "numpy"]] = ("torch",),
+    rng: Collection[Streams] = _TORCH_ALONE,
     digests: bool = False,
 ) -> TorchState:
     """The state of a run; call it once, before the first step: it counts from there.

@@ -4,10 +4,11 @@ import random
 import threading
 from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from .boxes import Shape
@@ -16,7 +17,7 @@ from .errors import Incompatible, InvariantViolation, ManifestInvalid, SourceCha
 from .records import digest_of
 from .state import Item, Versioned
 from .tagged import tagged, untagged
-from .torch_tensors import Tensor, array_of, box_of, local_of, small_tensor, tensor_of, tensor_told
+from .torch_tensors import array_of, box_of, local_of, small_tensor, tensor_of, tensor_told
 
 COUNTERS: Final = ("attempts", "updates", "skips", "forwards", "microbatch")
 
@@ -74,7 +75,7 @@ class Timeline:
     def read(self) -> Mapping[str, int]:
         """Beside the hooks' marks: every in-place change of a tensor, and every draw, moves one."""
         # Nothing but this private counter tells of a change that no hook saw.
-        changed = sum(0 if each.is_inference() else local_of(each)._version for each in self._run.tensors())  # noqa: SLF001
+        changed: int = sum(local_of(each)._version for each in self._run.tensors() if not each.is_inference())  # noqa: SLF001
         drawn = digest_of(b"".join(state.numpy().tobytes() for _, state in self._run.generators()))
         return {**self._own.read(), "tensors": 2 * changed, "rng": 2 * int(drawn[:15], 16)}
 
@@ -355,7 +356,7 @@ class Run:
         if "python" in self.rng:
             found["rng/python"] = random.getstate()
         if "numpy" in self.rng:
-            name, keys, *rest = np.random.get_state(legacy=True)  # noqa: NPY002 - this is the stream that is asked for
+            name, keys, *rest = cast(tuple[Any, ...], np.random.get_state(legacy=True))  # noqa: NPY002 - this is the stream that is asked for
             found["rng/numpy"] = (name, keys.tolist(), *rest)
         return {
             name: value if name in self.given_values else tagged(value, name, other=small_tensor)

@@ -6,13 +6,12 @@ from typing import Any, Final
 import ml_dtypes
 import numpy as np
 import torch
+from torch import Tensor
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
 from .boxes import Box, whole
 from .dtypes import Array, dtype_of, name_of
 from .errors import ManifestInvalid
-
-Tensor = torch.Tensor
 
 # What numpy has no type for: the type of the same width through which the memory is looked at, and how it is named.
 _VIEWED: Final = {

@@ -6,10 +6,9 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 ROOT = Path(__file__).parents[2]
-LIMIT_SECONDS = 100
 TASK: dict[str, Any] = {
     "seed": 1, "norm": "batch", "model": "net", "scaler": True, "fused": False, "digests": False, "overflow_at": None,
     "over_store": False, "layout_policy": None, "until": 10, "save_at": [], "die_at": None,
@@ -36,25 +35,35 @@ class Rank:
         return next((line["resumed"] for line in self.told if "resumed" in line), None)
 
 
-def ranks(root: Path, world: int, **task: Any) -> list[Rank]:
-    """Run so many ranks to their end."""
-    rendezvous = root.parent / f"rendezvous-{secrets.token_hex(8)}"
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-m", "tests.torch.trainer",
-             json.dumps({**TASK, **task, "root": str(root), "rendezvous": str(rendezvous), "rank": rank,
-                         "world": world})],
-            cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )
-        for rank in range(world)
-    ]  # fmt: skip
-    ended = []
-    try:
-        for process in started:
-            out, errors = process.communicate(timeout=LIMIT_SECONDS)
-            ended.append(Rank(code=process.returncode, told=[json.loads(line) for line in out.splitlines()], errors=errors))
-    finally:
-        for process in started:
-            process.kill()
-            process.wait()
-    return ended
+class Ranks:
+    """Runs of so many ranks, one after the other; `with` starts and ends the process that they come from."""
+
+    def __enter__(self) -> Self:
+        self._nursery = subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-m", "tests.torch.nursery"],
+            cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._nursery.kill()
+        self._nursery.communicate()
+
+    def __call__(self, root: Path, world: int, **task: Any) -> list[Rank]:
+        """Run them to their end."""
+        run = root.parent / f"run-{secrets.token_hex(8)}"
+        run.mkdir()
+        own = {"root": str(root), "rendezvous": str(run / "rendezvous"), "world": world}
+        files = [(run / f"told-{rank}", run / f"errors-{rank}") for rank in range(world)]
+        asked = [[{**TASK, **task, **own, "rank": rank}, *map(str, pair)] for rank, pair in enumerate(files)]
+        assert self._nursery.stdin is not None
+        assert self._nursery.stdout is not None
+        self._nursery.stdin.write(json.dumps(asked) + "\n")
+        self._nursery.stdin.flush()
+        codes = json.loads(self._nursery.stdout.readline())
+        return [
+            Rank(
+                code=code, told=[json.loads(line) for line in told.read_text().splitlines()], errors=errors.read_text()
+            )
+            for code, (told, errors) in zip(codes, files, strict=True)
+        ]

@@ -1,7 +1,4 @@
-"""A small real training run on gloo ranks, each a process: it tells the digest of every field after each update.
-
-    python -m tests.torch.trainer '{"root": ..., "rank": 0, "world": 2, ...}'
-"""
+"""A small real training run on gloo ranks, each a process: it tells the digest of every field after each update."""
 
 import json
 import os
@@ -16,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from services.checkpoints.errors import CheckpointError
@@ -76,10 +74,13 @@ class Run:
                 fully_shard(layer)
             self.called = fully_shard(self.net)
         else:
-            # DDP fills its buckets in another order after its first update. Three ranks' sums round by that order, and a
-            # restart has a first update again: not so where unused parameters are looked for.
+            # DDP fills its buckets in another order after its first update, and three ranks' sums round by that order.
+            # A restart has a first update again; where unused parameters are looked for, the order stays.
             self.called = DistributedDataParallel(self.net, find_unused_parameters=world > 2)
-        parameters = [{"params": list(self.net.parameters())[:2], "lr": 0.02}, {"params": list(self.net.parameters())[2:]}]
+        parameters = [
+            {"params": list(self.net.parameters())[:2], "lr": 0.02},
+            {"params": list(self.net.parameters())[2:]},
+        ]
         self.optimizer = torch.optim.AdamW(parameters, lr=0.01, amsgrad=True, fused=task["fused"])
         self.scheduler = torch.optim.lr_scheduler.SequentialLR(
             self.optimizer,
@@ -122,6 +123,11 @@ class Run:
         """The digest of everything that the next update needs."""
         found = {name: digest_of(item.array.tobytes()) for name, item in self.state.items.items()}
         found |= {name: digest_of(canonical(value)) for name, value in self.state.values.items()}
+        for parameter, kept in self.optimizer.state.items():  # of what is sharded, the whole too
+            for key, content in {"": parameter, **kept}.items():
+                if isinstance(content, DTensor):
+                    name = next(name for name, each in self.net.named_parameters() if each is parameter)
+                    found[f"whole {name} {key}"] = digest_of(content.full_tensor().detach().numpy().tobytes())
         return found | {name: str(count) for name, count in self.state.versions.timeline().items()}
 
 
@@ -137,41 +143,42 @@ def tell(**what: Any) -> None:
     sys.stdout.flush()
 
 
-def main(task: dict[str, Any]) -> None:
+def train(task: Mapping[str, Any]) -> None:
     """Train, save, and die or end as told."""
     torch.set_num_threads(1)
     rank, world = task["rank"], task["world"]
     store = dist.FileStore(task["rendezvous"], world)
     dist.init_process_group("gloo", store=dist.PrefixStore("ranks", store), rank=rank, world_size=world)
-    run = Run(task)
+    live = Run(task)
     launch = shared_launch()
     placements = {"buffer": "per_contributor"} if task["norm"] == "batch" and world > 1 else {}
-    contract = contract_of(run.state, batch=BATCH, placements=placements)
+    contract = contract_of(live.state, batch=BATCH, placements=placements)
     meeting = (lambda _: StoreGroup(store, launch=launch, rank=rank, world=world)) if task["over_store"] else None
     with Session.open(
         task["root"], run="r1", rank=rank, world=world, launch=launch, contract=contract, group=meeting,
         deadlines=DEADLINES,
     ) as session:  # fmt: skip
-        if session.resume(run.state, layout_policy=task["layout_policy"]):
-            tell(resumed=run.state.updates, fields=run.fields())
-        while run.state.versions["attempts"] < task["until"]:
-            run.attempt()
-            tell(attempt=run.state.versions["attempts"], fields=run.fields())
-            session.agree_stop(run.state.updates)
-            if run.state.versions["attempts"] in task["save_at"]:
-                save = session.save_async(run.state)
-                run.attempt()  # goes on while the copy is written
-                tell(attempt=run.state.versions["attempts"], fields=run.fields())
+        if session.resume(live.state, layout_policy=task["layout_policy"]):
+            tell(resumed=live.state.updates, fields=live.fields())
+        while live.state.versions["attempts"] < task["until"]:
+            live.attempt()
+            tell(attempt=live.state.versions["attempts"], fields=live.fields())
+            session.agree_stop(live.state.updates)
+            if live.state.versions["attempts"] in task["save_at"]:
+                save = session.save_async(live.state)
+                live.attempt()  # goes on while the copy is written
+                tell(attempt=live.state.versions["attempts"], fields=live.fields())
                 tell(saved=save.wait().versions)
-            if run.state.versions["attempts"] == task["die_at"]:
+            if live.state.versions["attempts"] == task["die_at"]:
                 os.kill(os.getpid(), signal.SIGKILL)
-    tell(done=True)
-    dist.destroy_process_group()
+    dist.barrier()
 
 
-if __name__ == "__main__":
+def run(task: Mapping[str, Any]) -> int:
+    """Train as told; the process's exit code."""
     try:
-        main(json.loads(sys.argv[1]))
+        train(task)
     except CheckpointError as error:
         tell(error=type(error).__name__, message=str(error))
-        os._exit(3)  # the other ranks have it too: nobody waits for a process group's farewell
+        return 3
+    return 0
