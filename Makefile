@@ -4,10 +4,10 @@ STAMP := .venv/.installed
 TORCH := var/venv-torch/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo up wheel test test-torch schemathesis faults mutants bench bench-inventory lint compose-check
+.PHONY: help venv demo up wheel test test-torch schemathesis faults mutants bench bench-inventory bench-checkpoints-correctness lint compose-check
 
 help: ## what there is
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-30s %s\n", $$1, $$2}'
 
 venv: $(STAMP) ## build .venv/ from the hashed constraints
 
@@ -59,6 +59,9 @@ lint: $(STAMP) ## ruff, mypy, import-linter
 
 bench: $(STAMP) ## what durability costs: on real parts, side by side in one run; about a quarter of an hour
 	.venv/bin/python -m benchmarks
+
+bench-checkpoints-correctness: $(TORCH) ## where a cut can go wrong: torch.distributed.checkpoint and ours, side by side
+	var/venv-torch/bin/python -W ignore -m benchmarks.checkpoint_correctness
 
 bench-inventory: $(STAMP) ## the inventory alone: against its framework, its database, and as receipts grow
 	.venv/bin/python -m benchmarks inventory
