@@ -254,7 +254,7 @@ def c22_ours(folder: str, launches: Sequence[str]) -> str:
     run.until(1)
     with run.session(folder, launches[0]) as session:
         session.save(run.state)
-    two = dist.new_group([0, 1])
+    two, told = dist.new_group([0, 1]), ""
     if dist.get_rank() < 2:  # noqa: PLR2004 - two go on
         again = Run(rows=8)
         with Session.open(
@@ -268,7 +268,7 @@ def c22_ours(folder: str, launches: Sequence[str]) -> str:
             assert found is not None  # noqa: S101 - it was saved just now
             told = f"{again.seen()}; the newest has contributors {', '.join(found.manifest.contributors)}"
     dist.barrier()
-    return told if dist.get_rank() == 0 else ""
+    return told
 
 
 def c31_theirs(folder: str, launches: Sequence[str]) -> str:
