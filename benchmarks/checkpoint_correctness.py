@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
+import torch._dynamo  # an optimizer's first step loads it: once here, and not in every rank
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import nn

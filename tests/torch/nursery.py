@@ -9,6 +9,8 @@ import signal
 import sys
 import traceback
 
+import torch._dynamo  # noqa: F401 - an optimizer's first step would load it, in every rank anew
+
 from tests.torch import trainer
 
 LIMIT_SECONDS = 100

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-UPDATES = 320
+UPDATES = 220
 LIMIT_SECONDS = 100
 
 
