@@ -132,6 +132,11 @@ def _bad_tag(found: dict[str, Any], values: dict[str, Any]) -> None:
     values["scheduler"]["state"]["milestones"] = {"!set": []}
 
 
+def _kept_for_nobody(found: dict[str, Any], values: dict[str, Any]) -> None:
+    del found
+    values["config/optimizer"]["kept"] = {"nobody": {"called": 1}}  # found out when all others have taken theirs
+
+
 @pytest.mark.parametrize(
     ("spoil", "named"),
     [
@@ -142,6 +147,7 @@ def _bad_tag(found: dict[str, Any], values: dict[str, Any]) -> None:
         (_other_groups, "is of other parameters"),
         (_other_order, "seed 8 != 0"),
         (_bad_tag, "!set"),
+        (_kept_for_nobody, "nobody"),
     ],
 )
 def test_what_does_not_fit_changes_nothing(spoil: Any, named: str) -> None:
