@@ -15,6 +15,7 @@ constant declares, a profile without its roles, an unknown member: all are refus
 """
 
 import hashlib
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -26,7 +27,7 @@ from .errors import Incompatible, InvariantViolation, ManifestInvalid
 from .expressions import Expression
 from .expressions import parse as parse_expression
 from .records import canonical, check_id, parse
-from .versions import NAMES
+from .versions import LARGEST, NAMES
 
 FORMAT: Final = "counterfoil-contract-1"
 DOCUMENT_BYTES: Final = 1 << 20
@@ -169,11 +170,13 @@ class Contract:
 
     def _check_itself(self) -> None:
         for name, scope in self.versions.items():
-            if name not in NAMES or scope not in {"shared", "per_contributor"}:
-                raise ManifestInvalid(f"version {name!r} ({scope!r}) is not a known one, shared or per_contributor")
+            if name not in NAMES or scope not in ("shared", "per_contributor"):
+                raise ManifestInvalid(
+                    f"version {name!r} ({scope!r}): the versions are {', '.join(NAMES)}, each shared or per_contributor"
+                )
         for name, value in self.constants.items():
-            if type(value) is not int or name in self.versions or name == CONTRIBUTORS:
-                raise ManifestInvalid(f"constant {name!r} is not an integer, or has the name of a version")
+            if type(value) is not int or abs(value) > LARGEST or name in self.versions or name == CONTRIBUTORS:
+                raise ManifestInvalid(f"constant {name!r} is not an integer of 64 bits, or has the name of a version")
         expressions = [*self.relations, *(role.absent_if for role in self.roles.values() if role.absent_if)]
         scopes = {**dict.fromkeys((*self.constants, CONTRIBUTORS), "shared"), **self.versions}
         for used in {each for expression in expressions for each in expression.names()}:
@@ -185,7 +188,9 @@ class Contract:
                     "whole cut, sum() is over what each contributor states"
                 )
         for profile in ("resume", "weights"):
-            if unknown := set(self.profiles.get(profile, ("?",))) - set(self.roles):
+            if profile not in self.profiles:
+                raise ManifestInvalid(f"the contract lacks profile {profile}: the roles that such a restore needs")
+            if unknown := set(self.profiles[profile]) - set(self.roles):
                 raise ManifestInvalid(
                     f"profile {profile} names roles that are not declared: {', '.join(sorted(unknown))}"
                 )
@@ -218,7 +223,11 @@ def check_same_contract(one: Contract, digest: str) -> None:
     """
     if one.digest != digest:
         difference = f"contract {one.digest[:16]} != {digest[:16]}"
-        raise Incompatible(f"the checkpoint was saved under another contract: {difference}", differences=(difference,))
+        raise Incompatible(
+            f"the checkpoint was saved under another contract: {difference}. Nothing was changed: open with that one "
+            "(it is in the run's folder contracts), allow 'contract', or begin another run",
+            differences=(difference,),
+        )
 
 
 def _role(name: str, raw: Any) -> Role:
@@ -227,7 +236,7 @@ def _role(name: str, raw: Any) -> Role:
     known = {"required", "placement", "patterns", "versions", "absent_if", "finite", "agrees"}
     if unknown := sorted(set(raw) - known):
         raise ManifestInvalid(f"role {name} has no member {', '.join(unknown)}")
-    if type(raw.get("required", False)) is not bool or raw.get("finite", "refuse") not in {"refuse", "allow"}:
+    if type(raw.get("required", False)) is not bool or raw.get("finite", "refuse") not in ("refuse", "allow"):
         raise ManifestInvalid(f"role {name}: required is true or false, finite is refuse or allow")
     patterns = _object(raw, "patterns", {})
     for placement in (raw.get("placement"), *patterns.values()):
@@ -251,7 +260,7 @@ def _reproducibility(raw: Any) -> str | dict[str, float]:
         case "exact":
             return "exact"
         case {"rtol": float() | int() as rtol, "atol": float() | int() as atol, **rest} if not rest:
-            if rtol >= 0 and atol >= 0:
+            if 0 <= rtol < math.inf and 0 <= atol < math.inf:
                 return {"rtol": float(rtol), "atol": float(atol)}
     raise ManifestInvalid("reproducibility is 'exact' or {rtol, atol}, both not negative")
 

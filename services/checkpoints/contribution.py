@@ -110,10 +110,18 @@ def nbytes_of(box: Box, dtype: str) -> int:
     Raises:
         ManifestInvalid: more than any file can have.
     """
-    nbytes = count_of(shape_of(box)) * dtype_of(dtype).itemsize
-    if nbytes > LARGEST_BYTES:
-        raise ManifestInvalid(f"a box of {nbytes} bytes is larger than any file")
-    return nbytes
+    check_size(shape_of(box), dtype)
+    return count_of(shape_of(box)) * dtype_of(dtype).itemsize
+
+
+def check_size(shape: Shape, dtype: str) -> None:
+    """An array of this shape can be: also an empty one, whose other lengths numpy multiplies all the same.
+
+    Raises:
+        ManifestInvalid: it cannot.
+    """
+    if count_of([length or 1 for length in shape]) * dtype_of(dtype).itemsize > LARGEST_BYTES:
+        raise ManifestInvalid(f"an array of {len(shape)} dimensions, {dtype}, is larger than any file")
 
 
 def write_contribution(
@@ -260,6 +268,7 @@ def _item(raw: Any) -> RecordedItem:
         raise ManifestInvalid(f"item {name}: placement {placement!r} is not one of {', '.join(PLACEMENTS)}")
     dtype_of(dtype)
     shape = check_shape(raw.get("global_shape"))
+    check_size(shape, dtype)
     box = check_box(raw.get("box"), shape)
     if placement != "sharded" and box != whole(shape):
         raise ManifestInvalid(f"item {name} is {placement} and its box is not the whole")

@@ -104,7 +104,7 @@ def _versions(
                 own.setdefault(name, {})[contributor] = value
             elif shared.setdefault(name, value) != value:
                 wrong.append(f"rank {contributor}: {name} {value} != {shared[name]}")
-        for role in {item.role for item in each.items}:
+        for role in roles_of(each):
             for name in contract.role(role, role).versions:
                 if name not in each.versions:
                     raise InvariantViolation(
@@ -227,7 +227,7 @@ def _check_placement(name: str, placed: str, parts: list[tuple[str, RecordedItem
                 f"item {name} is global and rank {parts[-1][0]} holds it: rank {world[0]} alone does"
             )
     elif placed == "replicated":
-        holders = [contributor for contributor, _ in parts]
+        holders = {contributor for contributor, _ in parts}
         if lacking := [contributor for contributor in world if contributor not in holders]:
             raise ReplicaDivergence(f"item {name} is replicated and rank {lacking[0]} does not hold it")
         for contributor, item in parts:
@@ -255,9 +255,11 @@ def check_world(contributors: Iterable[str]) -> tuple[str, ...]:
         DuplicateContributor: one stands twice.
     """
     world = tuple(contributors)
+    seen: set[str] = set()
     for contributor in world:
-        if world.count(contributor) > 1:
-            raise DuplicateContributor(f"contributor {contributor} stands twice in {', '.join(world)}")
+        if contributor in seen:
+            raise DuplicateContributor(f"contributor {contributor} stands twice among the {len(world)} contributors")
+        seen.add(contributor)
     return world
 
 

@@ -21,6 +21,7 @@ from .errors import InvariantViolation, ManifestInvalid
 TEXT_BYTES: Final = 4096
 DEPTH: Final = 16
 INTEGER_DIGITS: Final = 19
+SHOWN_BITS: Final = 256
 
 Names = Mapping[str, int | Mapping[str, int]]
 
@@ -263,11 +264,17 @@ def _named(name: Name, names: Names) -> int:
 def _labelled(side: Sum, value: int) -> str:
     match side.terms:
         case ((1, (Name(name=name, summed=False),)),):
-            return f"{name} {value}"
+            return f"{name} {_digits(value)}"
         case ((1, (Name(name=name),)),):
-            return f"sum({name}) {value}"
+            return f"sum({name}) {_digits(value)}"
         case _:
-            return str(value)
+            return _digits(value)
+
+
+def _digits(value: int) -> str:
+    """A product of many factors has more digits than Python writes, and than anybody reads."""
+    bits = value.bit_length()
+    return str(value) if bits <= SHOWN_BITS else f"{'-' if value < 0 else ''}2**{bits - 1}.."
 
 
 def _names(relation: Relation | Factor) -> Iterator[Name]:

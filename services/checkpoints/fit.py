@@ -127,6 +127,13 @@ def _item(target: Target, dtype: str, shape: Shape) -> list[tuple[str, str]]:
 def _settings(what: str, saved: Mapping[str, Any], here: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     if here is None:
         return []
+    try:
+        canonical(here)
+    except ValueError as error:
+        difference = f"{what} has a value that no record holds: {error}"
+        raise Incompatible(
+            f"{difference}. Nothing was changed: give it as plain JSON", differences=(difference,)
+        ) from None
     return [
         (f"{what}.{name}", f"{what}.{name} {saved.get(name, 'absent')!r} != {here.get(name, 'absent')!r}")
         for name in sorted({*saved, *here})

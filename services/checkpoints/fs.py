@@ -10,6 +10,7 @@ that raises an OSError before a call stands for that call's failure.
 """
 
 import errno
+import fcntl
 import mmap
 import os
 import secrets
@@ -25,9 +26,6 @@ from typing import Final, Self
 import numpy as np
 
 from .errors import ManifestInvalid, SizeMismatch
-
-if sys.platform == "darwin":
-    import fcntl
 
 BLOCK_BYTES: Final = 4096
 CHUNK_BYTES: Final = 8 << 20  # a write of this size reaches the device's speed, and a bounce buffer of it is cheap
@@ -196,24 +194,84 @@ class Folder:
         temporary = TEMPORARY + secrets.token_hex(16)
         descriptor = self._create(temporary, 0)
         try:
-            with _mutation(f"write {self.path}/{name}"):
-                _write_all(descriptor, memoryview(data), 0)
-            if durable:
-                with _mutation(f"fsync {self.path}/{name}"):
-                    _sync(descriptor)
+            try:
+                with _mutation(f"write {self.path}/{name}"):
+                    _write_all(descriptor, memoryview(data), 0)
+                if durable:
+                    with _mutation(f"fsync {self.path}/{name}"):
+                        _sync(descriptor)
+            finally:
+                os.close(descriptor)
+            return self._link(temporary, name)
+        finally:
+            self.remove(temporary)
+
+    def hold(self, name: str, data: bytes) -> "Held | None":
+        """Give bytes a name that nobody had, locked until it is given back or this process ends, however it ends.
+
+        The lock is a record lock: no child inherits it, and a stopped process keeps it.
+
+        Returns:
+            None where somebody had the name.
+
+        Raises:
+            OSError: it could not be written, or the file system has no locks.
+        """
+        temporary = TEMPORARY + secrets.token_hex(16)
+        descriptor = self._create(temporary, 0)
+        try:
+            try:
+                with _mutation(f"write {self.path}/{name}"):
+                    _write_all(descriptor, memoryview(data), 0)
+                fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # who sees the name sees it held
+                ours = self._link(temporary, name)
+            finally:
+                self.remove(temporary)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        if not ours:
+            os.close(descriptor)
+            return None
+        return Held(descriptor)
+
+    def is_held(self, name: str) -> bool:
+        """Whether another process that made the name by `hold` still has it; True also where that cannot be known."""
+        try:
+            descriptor = os.open(name, os.O_RDONLY | _SAFE, dir_fd=self._descriptor)
+        except OSError:
+            return True
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
         finally:
             os.close(descriptor)
+        return False
+
+    def _link(self, temporary: str, name: str) -> bool:
         try:
             with _mutation(f"link {self.path}/{name}"):
                 os.link(
                     temporary, name,
                     src_dir_fd=self._descriptor, dst_dir_fd=self._descriptor, follow_symlinks=False,
                 )  # fmt: skip
-        except FileExistsError:
-            return False
-        finally:
-            self.remove(temporary)
+        except OSError as error:
+            # A file server's answer may be lost and the call made again: then both names are one file, and it is ours.
+            if self._same(temporary, name):
+                return True
+            if isinstance(error, FileExistsError):
+                return False
+            raise
         return True
+
+    def _same(self, one: str, other: str) -> bool:
+        try:
+            return os.path.samestat(
+                *(os.stat(each, dir_fd=self._descriptor, follow_symlinks=False) for each in (one, other))
+            )
+        except OSError:
+            return False
 
     def write_new(self, name: str, parts: Iterable[memoryview]) -> bool:
         """A new file of parts, each padded with zeros to a multiple of 4096, synced.
@@ -240,6 +298,9 @@ class Folder:
                 direct = writer.direct
             with _mutation(f"fsync {self.path}/{name}"):
                 _sync(descriptor)
+        except BaseException:
+            self.remove(name)  # on a full disk, what cannot be finished gives its room back
+            raise
         finally:
             os.close(descriptor)
         return direct
@@ -263,6 +324,19 @@ class Folder:
     def _create(self, name: str, flags: int) -> int:
         with _mutation(f"create {self.path}/{name}"):
             return os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFE | flags, 0o666, dir_fd=self._descriptor)
+
+
+class Held:
+    """A name that is held; it stays when it is given back."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def close(self) -> None:
+        """Give it back."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
 
 
 class ReadFile:
@@ -316,8 +390,6 @@ class ReadFile:
 def _without_direct(descriptor: int) -> None:
     """From here on through the page cache: the file system opened it otherwise, and then refused."""
     if sys.platform == "linux":
-        import fcntl  # noqa: PLC0415 - where O_DIRECT is
-
         fcntl.fcntl(descriptor, fcntl.F_SETFL, fcntl.fcntl(descriptor, fcntl.F_GETFL) & ~_DIRECT)
 
 

@@ -86,16 +86,31 @@ class Group(ABC):
     def leave(self, place: str) -> None:
         """Nothing is said or looked at in this place any more."""
 
-    def wait(self, place: str, names: Sequence[str], *, seconds: float) -> tuple[str, Body] | None:
-        """The first of these words that is said; None when the deadline passes first."""
+    def gone(self, rank: int) -> bool:
+        """Whether it is certain that this contributor says nothing more; False where that cannot be known."""
+        del rank
+        return False
 
-        def look() -> tuple[str, Body] | None:
+    def wait(
+        self, place: str, names: Sequence[str], *, seconds: float, over: Callable[[], bool] = lambda: False
+    ) -> tuple[str, Body] | None:
+        """The first of these words of the coordinator that is said.
+
+        Returns:
+            None when the deadline passes first, the coordinator is gone, or `over` says that no word is needed.
+        """
+        heard: list[tuple[str, Body]] = []
+
+        def look() -> bool:
+            ended = self.gone(COORDINATOR) or over()  # before the words: what it said last is heard all the same
             for name in names:
                 if (body := self.look(place, name)) is not None:
-                    return name, body
-            return None
+                    heard.append((name, body))
+                    return True
+            return ended
 
-        return until(look, seconds=seconds)
+        until(look, seconds=seconds)
+        return heard[0] if heard else None
 
     def broadcast(self, place: str, name: str, body: Body | None, *, seconds: float) -> Body:
         """The coordinator's word, to all.
@@ -117,8 +132,8 @@ class Group(ABC):
         heard = self.wait(place, (name,), seconds=seconds)
         if heard is None:
             raise CoordinatorLost(
-                f"The coordinator (contributor 0) did not say {name!r} within {seconds:g} s. Nothing was published by "
-                "this; committed checkpoints stand: start all contributors again with a fresh launch id."
+                f"The coordinator (contributor 0) ended, or did not say {name!r} within {seconds:g} s. Nothing was "
+                "published by this; committed checkpoints stand: start all contributors again with a fresh launch id."
             )
         return heard[1]
 
@@ -149,19 +164,27 @@ class Group(ABC):
         heard = {self.rank: body}
         if self.rank != COORDINATOR:
             return heard
+        gone: set[int] = set()
 
         def look() -> bool:
             for rank in range(self.world):
                 if rank in heard:
                     continue
+                if self.gone(rank):  # before its word: what it said last is heard all the same
+                    gone.add(rank)
                 word = self.look(place, f"{name}.{rank}")
                 if word is None and absent is not None:
                     word = self.look(absent[0], f"{absent[1]}.{rank}")
                 if word is not None:
                     heard[rank] = word
-            return len(heard) == self.world or (until_error and any("error" in word for word in heard.values()))
+            if gone - heard.keys() or len(heard) == self.world:
+                return True
+            return until_error and any("error" in word for word in heard.values())
 
-        if not until(look, seconds=seconds):
+        reported = until(look, seconds=seconds)
+        if ended := gone - heard.keys():
+            raise missing(ended, f"ended and had not said {name!r}")
+        if not reported:
             raise missing(set(range(self.world)) - heard.keys(), f"did not say {name!r} within {seconds:g} s")
         return heard
 

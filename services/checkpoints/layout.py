@@ -16,7 +16,7 @@ from typing import Final, Self
 
 from . import fs
 from .errors import ManifestInvalid
-from .records import RECORD_BYTES, canonical, check_id, check_random, sealed, unsealed
+from .records import SMALL_BYTES, canonical, check_id, check_random, sealed, unsealed
 
 RUN_FORMAT: Final = "counterfoil-run-1"
 FOLDERS: Final = ("log", "data", "contracts", "pins", "retired", "meet")
@@ -121,7 +121,7 @@ class Run:
             if create and not folder.has("RUN.json"):
                 folder.publish("RUN.json", canonical(sealed({"format": RUN_FORMAT, "run": run_id})))
                 folder.sync()
-            stated = unsealed(folder.read("RUN.json", RECORD_BYTES), form=RUN_FORMAT)
+            stated = unsealed(folder.read("RUN.json", SMALL_BYTES), form=RUN_FORMAT)
             if stated.get("run") != run_id:
                 raise ManifestInvalid(f"{folder.path}/RUN.json is of run {stated.get('run')!r}: the folder was moved")
             inner = {name: opened.enter_context(folder.folder(name, create=create)) for name in FOLDERS}

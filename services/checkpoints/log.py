@@ -10,9 +10,9 @@
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from .errors import CheckpointError, CommitFailed, CommitUnknown, FencedWriter, ManifestInvalid
+from .errors import CheckpointError, CommitFailed, CommitUnknown, Damaged, FencedWriter, ManifestInvalid
 from .layout import Run, sequences_in, slot_name
-from .records import RECORD_BYTES, canonical, check_digest, check_id, check_random, sealed, unsealed
+from .records import SMALL_BYTES, canonical, check_digest, check_id, check_random, sealed, unsealed
 
 FORMAT: Final = "counterfoil-log-1"
 _OPEN_ATTEMPTS: Final = 10_000  # each lost one was another's progress; so many in a row is not a race but a fault
@@ -76,9 +76,15 @@ def read_slot(run: Run, sequence: int) -> LogRecord:
     Raises:
         FileNotFoundError: the slot is free.
         ManifestInvalid: it is not a record of this log, in this slot.
-        DigestMismatch: it was changed.
+        Damaged: it was changed, or cannot be read.
     """
-    raw = unsealed(run.log.read(slot_name(sequence), RECORD_BYTES), form=FORMAT)
+    try:
+        data = run.log.read(slot_name(sequence), SMALL_BYTES)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise Damaged(f"slot {sequence} of run {run.run_id} cannot be read: {error}; nothing was changed") from error
+    raw = unsealed(data, form=FORMAT)
     if raw.get("run") != run.run_id or raw.get("sequence") != sequence or type(raw.get("epoch")) is not int:
         raise ManifestInvalid(
             f"the record in slot {sequence} is of run {raw.get('run')!r}, slot {raw.get('sequence')!r}"
@@ -105,6 +111,8 @@ def read_log(run: Run, *, first: int = 1) -> tuple[LogRecord | CheckpointError, 
             found.append(read_slot(run, sequence))
         except CheckpointError as error:
             found.append(error)
+        except FileNotFoundError:
+            found.append(ManifestInvalid(f"slot {sequence} of run {run.run_id} is missing, and later ones are there"))
     return tuple(found)
 
 
@@ -114,26 +122,37 @@ def newest_epoch(run: Run) -> LogRecord | None:
     return read_slot(run, last) if last else None
 
 
-def open_epoch(run: Run, launch: str, writer: str) -> Epoch:
+def open_epoch(run: Run, launch: str, writer: str, *, after: int | None = None) -> Epoch:
     """Take the right to write: link an `open` record behind everything there is.
 
     Whoever held it is fenced from this moment. Only after this the checkpoint to restore is chosen.
 
+    Args:
+        run: the run.
+        launch: the start of the job that it is for.
+        writer: who takes it.
+        after: only directly behind this slot, which the caller has looked at; None: behind whatever comes meanwhile.
+
     Raises:
+        FencedWriter: with `after`, somebody wrote there first; nothing was changed.
         CommitFailed: the record could not be written.
         ManifestInvalid: a slot is missing: later checkpoints would not be found.
     """
     check_random(launch, "launch")
     check_id(writer, "writer")
-    _check_no_gap(run)
+    check_no_gap(run)
     try:
-        slot = last_slot(run)
+        slot = last_slot(run) if after is None else after
         for _ in range(_OPEN_ATTEMPTS):
             slot += 1
             body: dict[str, Any] = {"kind": "open", "epoch": slot, "launch": launch, "writer": writer}
             if run.log.publish(slot_name(slot), _record(run, slot, body)):
                 _sync_log(run)
                 return Epoch(number=slot, launch=launch, writer=writer, slot=slot)
+            if after is not None:
+                raise FencedWriter(
+                    f"slot {slot} of run {run.run_id} was taken meanwhile: somebody trains there. Nothing was changed"
+                )
     except OSError as error:
         raise CommitFailed(
             f"the log of run {run.run_id} could not be opened: {error}; nothing in it changed"
@@ -143,8 +162,12 @@ def open_epoch(run: Run, launch: str, writer: str) -> Epoch:
     )
 
 
-def _check_no_gap(run: Run) -> None:
-    """Looked at once a start, by listing: the search for the last slot would stop before a gap."""
+def check_no_gap(run: Run) -> None:
+    """Looked at once a start, by listing: the search for the last slot would stop before a gap.
+
+    Raises:
+        ManifestInvalid: a slot is missing: later checkpoints would not be found.
+    """
     slots = set(sequences_in([name.removesuffix(".json") for name in run.log.names()]))
     for sequence in range(1, max(slots, default=0)):
         # A listing may miss a name that is being linked meanwhile: it is looked at by itself.

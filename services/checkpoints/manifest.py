@@ -238,8 +238,16 @@ def read_manifest(folder: fs.Folder, digest: str) -> Manifest:
     return parse_manifest(raw)
 
 
-def read_contributions(folder: fs.Folder, save_id: str, world: tuple[str, ...]) -> dict[str, Contribution]:
+def read_contributions(
+    folder: fs.Folder, save_id: str, world: tuple[str, ...], *, room: int = CHECKPOINT_RECORD_BYTES
+) -> dict[str, Contribution]:
     """The records of all contributors of one save, in the order of the world, with the sizes of their data files.
+
+    Args:
+        folder: the save's.
+        save_id: the save.
+        world: the contributors.
+        room: the bytes that all records together may have.
 
     Raises:
         FileNotFoundError: one is not there.
@@ -247,7 +255,6 @@ def read_contributions(folder: fs.Folder, save_id: str, world: tuple[str, ...]) 
         SizeMismatch: a data file is shorter or longer than its record says.
     """
     found: dict[str, Contribution] = {}
-    room = CHECKPOINT_RECORD_BYTES
     for contributor in check_world(world):
         each = read_contribution(folder, contributor, limit=min(RECORD_BYTES, room))
         room -= each.record_bytes
@@ -290,11 +297,16 @@ def validate(manifest: Manifest, contract: Contract, contributions: Mapping[str,
 
 
 def store_contract(run: Run, contract: Contract) -> None:
-    """Keep the contract under its digest; once is enough."""
+    """Keep the contract under its digest, once, and read it back: without it no checkpoint could be read.
+
+    Raises:
+        Damaged: what is there by that name is not it.
+    """
     name = f"{contract.digest}.json"
     if not run.contracts.has(name):
         run.contracts.publish(name, contract.document())
-        run.contracts.sync()
+    read_contract(run, contract.digest)
+    run.contracts.sync()  # also where it was there: who linked it may have died before
 
 
 def read_contract(run: Run, digest: str) -> Contract:

@@ -6,11 +6,13 @@
 - A checkpoint that is marked for removal is `Retired`, which is not damage.
 """
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+from blake3 import blake3
 
 from . import fs
 from .boxes import Box, count_of, overlap, shape_of, slices, whole
@@ -34,6 +36,7 @@ from .log import LogRecord, last_slot, read_slot
 from .manifest import Manifest, read_contract, read_contributions, read_manifest, validate
 from .records import digest_of
 
+REASON_LENGTH: Final = 1000
 DIRECT_BYTES: Final = 1 << 20  # below it, the page cache's reading ahead is faster than asking the disk each time
 
 
@@ -84,8 +87,13 @@ def is_retired(run: Run, sequence: int) -> bool:
     return run.retired.has(str(sequence))
 
 
-def load(run: Run, sequence: int) -> Found:
+def load(run: Run, sequence: int, *, marked: bool = False) -> Found:
     """One checkpoint, by its sequence.
+
+    Args:
+        run: the run.
+        sequence: its slot.
+        marked: for retention: also one that is marked for removal and still there.
 
     Raises:
         Retired: it is marked for removal.
@@ -96,14 +104,16 @@ def load(run: Run, sequence: int) -> Found:
         record = read_slot(run, sequence)
     except FileNotFoundError:
         raise ManifestInvalid(f"slot {sequence} of run {run.run_id} is free: there is no such checkpoint") from None
+    except OSError as error:
+        raise _seen(run, sequence, error) from error
     if record.kind != "commit":
         raise ManifestInvalid(f"slot {sequence} of run {run.run_id} opens epoch {record.epoch}: it is no checkpoint")
-    return _loaded(run, record)
+    return _loaded(run, record, marked=marked)
 
 
-def _loaded(run: Run, record: LogRecord) -> Found:
+def _loaded(run: Run, record: LogRecord, *, marked: bool = False) -> Found:
     sequence = record.sequence
-    if is_retired(run, sequence):
+    if not marked and is_retired(run, sequence):
         raise _retired(run, sequence)
     assert record.save_id is not None  # noqa: S101 - a commit record has both
     assert record.manifest is not None  # noqa: S101
@@ -118,14 +128,8 @@ def _loaded(run: Run, record: LogRecord) -> Found:
             contract = read_contract(run, manifest.contract_digest)
             contributions = read_contributions(folder, record.save_id, manifest.contributors)
             cut = validate(manifest, contract, contributions)
-    except (FileNotFoundError, CheckpointError) as error:
-        if is_retired(run, sequence):
-            raise _retired(run, sequence) from error
-        if isinstance(error, CheckpointError):
-            raise
-        raise SizeMismatch(
-            f"checkpoint {sequence} lacks a file: {error}; earlier checkpoints are not touched"
-        ) from error
+    except (OSError, CheckpointError) as error:
+        raise _seen(run, sequence, error) from error
     return Found(
         sequence=sequence, manifest=manifest, contract=contract, contributions=contributions, cut=cut
     )  # fmt: skip
@@ -159,13 +163,33 @@ def latest(
             check_profile(found, profile)
         except Retired:
             continue
-        except (CheckpointError, FileNotFoundError) as error:
+        except (CheckpointError, OSError) as error:
+            known = _known(run, sequence, error)
             if strict:
-                raise
-            skipped.append(Skipped(sequence=sequence, reason=f"{type(error).__name__}: {error}"))
+                raise known from error
+            skipped.append(Skipped(sequence=sequence, reason=_reason(known)))
             continue
         return found, tuple(skipped)
     return None, tuple(skipped)
+
+
+def _gap(run: Run, sequence: int) -> ManifestInvalid:
+    return ManifestInvalid(f"slot {sequence} of the log of run {run.run_id} is missing, and later ones are there")
+
+
+def _known(run: Run, sequence: int, error: CheckpointError | OSError) -> CheckpointError:
+    match error:
+        case CheckpointError():
+            return error
+        case FileNotFoundError():
+            return _gap(run, sequence)
+        case _:
+            return _seen(run, sequence, error)
+
+
+def _reason(error: CheckpointError) -> str:
+    """By name, and no longer than a person reads: what a damaged record holds is not passed on."""
+    return f"{type(error).__name__}: {error}"[:REASON_LENGTH]
 
 
 def check_profile(found: Found, profile: str) -> None:
@@ -218,7 +242,7 @@ def verify_items(run: Run, found: Found, names: Sequence[str] | None = None) -> 
         for name, parts in found.cut.items.items():
             if names is None or name in names:
                 for contributor, item in parts:
-                    _verified(run, found, folder, contributor, item)
+                    _compare(run, found, folder, contributor, item)
 
 
 def _opened(run: Run, found: Found) -> fs.Folder:
@@ -236,7 +260,14 @@ def _seen(run: Run, sequence: int, error: Exception) -> CheckpointError:
         case CheckpointError():
             return error
         case FileNotFoundError():
-            return SizeMismatch(f"checkpoint {sequence} lacks a file: {error}; earlier checkpoints are not touched")
+            return SizeMismatch(
+                f"checkpoint {sequence} lacks the file {error.filename}; earlier checkpoints are not touched"
+            )
+        case PermissionError():
+            return Damaged(
+                f"checkpoint {sequence} cannot be read: permission to open {error.filename} is denied. It may be "
+                "whole: look as the user who trains"
+            )
         case _:
             return Damaged(f"checkpoint {sequence} cannot be read: {error}; earlier checkpoints are not touched")
 
@@ -270,8 +301,24 @@ def _assembled(run: Run, found: Found, folder: fs.Folder, parts: Sequence[tuple[
     return np.empty(shape_of(box), dtype) if target is None else target
 
 
+def _compare(run: Run, found: Found, folder: fs.Folder, contributor: str, item: RecordedItem) -> None:
+    """An item's bytes against its digest, a piece at a time: however large it is, or says it is."""
+    piece = fs.aligned_bytes(min(fs.CHUNK_BYTES, fs.padded_length(item.nbytes)))
+    digest = blake3()
+    try:
+        with folder.open(data_name(contributor), direct=item.nbytes >= DIRECT_BYTES) as file:
+            for at in range(0, item.nbytes, fs.CHUNK_BYTES):
+                length = min(fs.CHUNK_BYTES, item.nbytes - at)
+                file.read_into(piece[: fs.padded_length(length)].data, (item.offset or 0) + at)
+                digest.update(piece[:length].data)
+    except (OSError, CheckpointError) as error:
+        raise _seen(run, found.sequence, error) from error
+    if digest.hexdigest() != item.digest:
+        raise _flipped(found, contributor, item)
+
+
 def _verified(run: Run, found: Found, folder: fs.Folder, contributor: str, item: RecordedItem) -> Array:
-    padded = fs.aligned_bytes(fs.padded_length(item.nbytes))
+    padded = _memory(found, item)
     try:
         with folder.open(data_name(contributor), direct=item.nbytes >= DIRECT_BYTES) as file:
             file.read_into(padded.data, item.offset or 0)
@@ -279,11 +326,25 @@ def _verified(run: Run, found: Found, folder: fs.Folder, contributor: str, item:
         raise _seen(run, found.sequence, error) from error
     raw = padded[: item.nbytes]
     if digest_of(raw.data) != item.digest:
-        raise DigestMismatch(
-            f"item {item.name} of contributor {contributor} in checkpoint {found.sequence} is not the bytes that were "
-            "committed; nothing was handed out, earlier checkpoints are not touched"
-        )
+        raise _flipped(found, contributor, item)
     return raw.view(dtype_of(item.dtype)).reshape(shape_of(item.box))
+
+
+def _flipped(found: Found, contributor: str, item: RecordedItem) -> DigestMismatch:
+    return DigestMismatch(
+        f"item {item.name} of contributor {contributor} in checkpoint {found.sequence} is not the bytes that were "
+        "committed; nothing was handed out, earlier checkpoints are not touched"
+    )
+
+
+def _memory(found: Found, item: RecordedItem) -> "np.ndarray[tuple[int], np.dtype[np.uint8]]":
+    try:
+        return fs.aligned_bytes(fs.padded_length(item.nbytes))
+    except MemoryError as error:
+        raise Incompatible(
+            f"item {item.name} of checkpoint {found.sequence} has {item.nbytes} bytes, more than there is memory for; "
+            "nothing was changed: restore on more contributors, or on a larger machine"
+        ) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,9 +367,15 @@ def verify(run: Run, *, sequences: Sequence[int] | None = None) -> tuple[Damage,
     found: list[Damage] = []
     whole_ones: dict[int, str] = {}
     slots = set(sequences_in([name.removesuffix(".json") for name in run.log.names()]))
+    for before, after in itertools.pairwise([0, *sorted(slots)]):
+        if after - before > 1:  # one line however wide: a single file of a huge number makes a huge gap
+            wide = f" up to slot {after - 1}" if after - before > 2 else ""  # noqa: PLR2004
+            found.append(Damage(sequence=before + 1, reason=f"the log has a gap{wide}", usable=False))
     last = max(slots, default=0)
     found += [
-        Damage(sequence=gap, reason="the log has a gap", usable=False) for gap in range(1, last) if gap not in slots
+        Damage(sequence=asked, reason="there is no such slot: nothing was read", usable=False)
+        for asked in sequences or ()
+        if asked > last
     ]
     for sequence in sorted(slots):
         if sequences is None or sequence in sequences:
@@ -326,9 +393,9 @@ def _damages(run: Run, sequence: int, states: dict[int, str]) -> Iterator[Damage
     except Retired:
         states[sequence] = "pruned"
         return
-    except CheckpointError as error:
+    except (CheckpointError, OSError) as error:
         states[sequence] = "damaged"
-        yield Damage(sequence=sequence, reason=f"{type(error).__name__}: {error}", usable=False)
+        yield Damage(sequence=sequence, reason=_reason(_known(run, sequence, error)), usable=False)
         return
     states[sequence] = "whole"
     parent = checked.manifest.parent

@@ -16,6 +16,7 @@ from blake3 import blake3
 from .errors import DigestMismatch, ManifestInvalid
 
 RECORD_BYTES: Final = 64 << 20
+SMALL_BYTES: Final = 64 << 10  # of a record that holds a few ids and numbers: a log's, a mark's
 CHECKPOINT_RECORD_BYTES: Final = 1 << 30
 DEPTH: Final = 32
 EXACT_INTEGER: Final = 2**53  # beyond it, other JSON readers round
@@ -156,8 +157,7 @@ def parse(data: bytes, *, limit: int = RECORD_BYTES, by_hand: bool = False, form
     if len(data) > limit:
         raise ManifestInvalid(f"{len(data)} bytes are more than the {limit} that a record may have")
     try:
-        raw = json.loads(data.decode(), object_pairs_hook=_pairs, parse_constant=_no_constant)
-        value = _untagged(raw, 0)
+        value = _untagged(json.loads(data.decode(), object_pairs_hook=_pairs, parse_constant=_no_constant), 0)
         spelled = canonical(value)
     except ManifestInvalid:
         raise

@@ -20,9 +20,19 @@ from .boxes import Box, check_tiling
 from .contract import Contract, check_same_contract
 from .delays import At
 from .dtypes import Array, name_of
-from .errors import CheckpointError, CoverageError, Damaged, DigestMismatch, JournalBehind, LayoutChanged, Retired
+from .errors import (
+    CheckpointError,
+    CoordinatorLost,
+    CoverageError,
+    Damaged,
+    DigestMismatch,
+    JournalBehind,
+    LayoutChanged,
+    ManifestInvalid,
+    Retired,
+)
 from .fit import Target, check_fit
-from .group import COORDINATOR, MEET, Body, Group, error_body, error_of, told_by
+from .group import COORDINATOR, MEET, Body, Group, error_body, error_of, missing, told_by
 from .layout import Run
 from .reading import Found, Skipped, Want, latest, load, read_items, verify_items
 from .saving import Deadlines, Facts, contributor_id
@@ -186,6 +196,8 @@ class Restorer:
         offer: Body | None = None
         if self.group.rank == COORDINATOR:
             try:
+                if terms.sequence is not None:
+                    load(self.run, terms.sequence)  # raises what is wrong with the one that was asked for
                 found, newer = latest(
                     self.run, profile=terms.profile, strict=terms.strict or terms.sequence is not None, before=before
                 )
@@ -225,13 +237,16 @@ class Restorer:
             check_same_contract(self.contract, found.manifest.contract_digest)
         roles = found.contract.profiles[terms.profile]
         stored = {name: parts[0][1] for name, parts in found.cut.items.items()}
-        state = state.facing({name: (item.dtype, item.global_shape) for name, item in stored.items()})
-        items = state.items
-        targets = [
-            Target(name=name, dtype=name_of(item.array), global_shape=tuple(item.shape), box=item.part)
-            for name, item in sorted(items.items())
-            if item.role in roles
-        ]
+        try:
+            state = state.facing({name: (item.dtype, item.global_shape) for name, item in stored.items()})
+            items = state.items
+            targets = [
+                Target(name=name, dtype=name_of(item.array), global_shape=tuple(item.shape), box=item.part)
+                for name, item in sorted(items.items())
+                if item.role in roles
+            ]
+        except ManifestInvalid as error:  # of the live state: no checkpoint is damaged by it
+            raise differing([str(error)]) from error
         taken = check_fit(
             found, targets, contributor=me, world=self._world, profile=terms.profile, config=self.facts.config,
             lineage=self.facts.lineage, overrides=terms.allow, layout_policy=terms.layout_policy,
@@ -259,9 +274,20 @@ class Restorer:
         else:
             self.group.gather(MEET, name, vote, seconds=seconds)
         self.at("voted")
-        return self.group.broadcast(
-            MEET, f"verdict.{self._number}", verdict, seconds=seconds + self.deadlines.margin_seconds
-        )
+        if verdict is not None and (withdrawn := self._withdrawn()):
+            verdict = error_body(missing(withdrawn, "voted and gave up before the verdict"))
+        try:
+            return self.group.broadcast(
+                MEET, f"verdict.{self._number}", verdict, seconds=seconds + self.deadlines.margin_seconds
+            )
+        except CoordinatorLost:  # where it is only stopped, it would swap in alone
+            self.group.publish(MEET, f"withdrawn.{self._number}.{self.group.rank}", {})
+            raise
+
+    def _withdrawn(self) -> set[int]:
+        """At the coordinator: whose vote counts no more."""
+        names = {rank: f"withdrawn.{self._number}.{rank}" for rank in range(self.group.world)}
+        return {rank for rank, name in names.items() if self.group.look(MEET, name) is not None}
 
     def _verdict(self, terms: Terms, part: _Part | None, votes: Mapping[int, Body]) -> Body:
         """At the coordinator: accepted by all, or the next older one, or an error for all."""
@@ -328,7 +354,11 @@ def _beside_journal(found: Found, terms: Terms) -> Mapping[str, Any] | None:
             "was restored: give what `counterfoil journal watermark --json` prints."
         )
     kept = read_watermark(found.manifest.effects["watermark"])
-    return compare(kept, read_watermark(terms.journal), allow_pending=terms.allow_pending).document()
+    try:
+        now = read_watermark(terms.journal)
+    except ManifestInvalid as error:  # of what was handed over: no checkpoint is damaged by it
+        raise differing([str(error)]) from error
+    return compare(kept, now, allow_pending=terms.allow_pending).document()
 
 
 def _placement(found: Found, name: str) -> str:

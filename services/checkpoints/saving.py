@@ -16,6 +16,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -34,7 +35,7 @@ from .errors import (
     InvariantViolation,
 )
 from .group import COORDINATOR, MEET, Body, Group, error_body, error_of, missing, told_by, until
-from .layout import Run, record_name, save_folder
+from .layout import Run, record_name, save_folder, slot_name
 from .log import Epoch, read_slot
 from .manifest import Intent
 from .staging import Staging
@@ -225,7 +226,7 @@ class Saver:
             word = error_body(CommitFailed(f"the capture ended with {type(error).__name__}: {error}"))
         self._at("captured")
         try:
-            self._agree(place, word)
+            self._agree(declared, word)
         except CheckpointError:
             self._group.leave(place)
             raise
@@ -273,16 +274,18 @@ class Saver:
             raise CoordinatorLost("The save's declaration is not there. Nothing was published; start all again.")
         return declared
 
-    def _agree(self, place: str, word: Body) -> None:
+    def _agree(self, declared: Body, word: Body) -> None:
         """All have captured one cut, or nobody goes on."""
-        seconds = self._deadlines.capture_seconds
+        # As declared: by a shorter one of its own a contributor would call a coordinator lost that waits for others.
+        seconds = declared["capture_seconds"]
+        place = declared["place"]
         if not self._leads:
             self._group.gather(place, "captured", word, seconds=seconds)
             # It began to wait after the declaration, so that it waits longer than the coordinator, by the margin.
             heard = self._group.wait(place, ("release", "abort"), seconds=seconds + self._deadlines.margin_seconds)
             if heard is None:
                 lost = CoordinatorLost(
-                    f"The coordinator (contributor 0) neither released nor aborted the save within {seconds:g} s. "
+                    f"The coordinator (contributor 0) ended, or did not release the save within {seconds:g} s. "
                     "Nothing was published and the previous checkpoint stands: start all contributors again."
                 )
                 self._group.publish(place, f"failed.{self._group.rank}", error_body(lost))
@@ -341,21 +344,26 @@ class Saver:
         """At the coordinator: every record is there, or why not."""
         place, others = declared["place"], set(range(self._group.world)) - {COORDINATOR}
         failures: list[CheckpointError] = []
+        gone: set[int] = set()
 
         def look() -> bool:
             for rank in sorted(others):
+                if self._group.gone(rank):  # before its record: one that it has just written counts
+                    gone.add(rank)
                 if (word := self._group.look(place, f"failed.{rank}")) is not None:
                     failures.append(error_of(word) or CommitFailed(f"contributor {rank} failed"))
                     return True
                 if folder.has(record_name(contributor_id(rank))):
                     others.discard(rank)
-            return not others
+            return not others or bool(gone & others)
 
-        seconds = self._deadlines.persist_seconds
+        seconds = declared["persist_seconds"]
         with self._run.save(self._epoch.number, declared["save_id"]) as folder:
             reported = until(look, seconds=seconds)
         if failures:
             raise failures[0]
+        if gone & others:
+            raise missing(gone & others, "ended and had written no record")
         if not reported:
             raise missing(others, f"wrote no record within {seconds:g} s")
 
@@ -365,7 +373,7 @@ class Saver:
             self._write(declared, captured)
         except Exception as error:  # the coordinator is told whatever it was: it would wait in vain
             told = _named(error, f"contributor {self._group.rank} could not write its part")
-            self._group.publish(declared["place"], f"failed.{self._group.rank}", error_body(told))
+            self._tell(declared["place"], f"failed.{self._group.rank}", error_body(told))
             raise told from error
         return self._outcome(declared)
 
@@ -382,10 +390,15 @@ class Saver:
             self._at("committed")
         except Exception as error:
             told = _named(error, "the coordinator could not finish the save")
-            self._group.publish(place, "outcome", error_body(told))
+            self._tell(place, "outcome", error_body(told))
             raise told from error
-        self._group.publish(place, "outcome", {"sequence": committed.sequence, "digest": committed.digest})
+        self._tell(place, "outcome", {"sequence": committed.sequence, "digest": committed.digest})
         return committed.sequence, committed.digest
+
+    def _tell(self, place: str, name: str, body: Body) -> None:
+        """How it ended, to the others: a hint, which a full disk may refuse; what happened has happened."""
+        with suppress(OSError, CheckpointError):
+            self._group.publish(place, name, body)
 
     def _intent(self, declared: Body) -> Intent:
         return Intent(
@@ -400,20 +413,28 @@ class Saver:
 
     def _outcome(self, declared: Body) -> tuple[int, str]:
         """At the others: what the coordinator says, or else what the slot says."""
-        seconds = self._deadlines.persist_seconds + self._deadlines.margin_seconds
-        heard = self._group.wait(declared["place"], ("outcome",), seconds=seconds)
+        place, sequence, margin = declared["place"], declared["sequence"], self._deadlines.margin_seconds
+        seconds = declared["persist_seconds"] + margin
+        heard = self._group.wait(
+            place, ("outcome",), seconds=seconds, over=lambda: self._run.log.has(slot_name(sequence))
+        ) or self._group.wait(place, ("outcome",), seconds=margin)  # who links a record says so soon after
         if heard is not None:
             if (error := error_of(heard[1])) is not None:
                 raise error
             return heard[1]["sequence"], heard[1]["digest"]
-        sequence = declared["sequence"]
         try:
             found = read_slot(self._run, sequence)
+            self._run.log.sync()  # its coordinator may have died between the link and this
         except FileNotFoundError:
             raise CommitUnknown(
                 f"The coordinator (contributor 0) was lost after the release, and slot {sequence} is free: it may "
                 "still be taken. End this session; the next start reads what is there."
             ) from None
+        except OSError as error:
+            raise CommitUnknown(
+                f"The coordinator (contributor 0) was lost after the release, and slot {sequence} cannot be made sure "
+                f"of: {error}. End this session; the next start reads what is there."
+            ) from error
         if found.save_id == declared["save_id"] and found.manifest is not None:
             return sequence, found.manifest
         raise FencedWriter(

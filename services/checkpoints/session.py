@@ -42,7 +42,8 @@ from .errors import (
     Incompatible,
     ManifestInvalid,
 )
-from .group import COORDINATOR, MEET, Body, Group, error_body, error_of
+from .fit import FRESH
+from .group import COORDINATOR, MEET, Body, Group, error_body, error_of, told_by
 from .layout import Run
 from .log import Epoch, open_epoch
 from .meeting import Meeting
@@ -51,8 +52,11 @@ from .restoring import Report, Restorer, Resumable, Terms, Weights
 from .retention import FEWEST, GRACE_SECONDS, Pruned, pin, prune
 from .saving import Deadlines, Facts, Save, Saved, Saver
 from .state import State
+from .watermark import read_watermark
 
 T = TypeVar("T")
+PROFILES: Final = ("resume", "weights")
+KINDS: Final = ("full", "weights_only")
 OVER: Final = (FencedWriter, CommitUnknown)
 _NOT_IN_AN_ID: Final = re.compile(r"[^a-z0-9-]")
 
@@ -90,8 +94,9 @@ class Session:
         self._restorer = Restorer(run=run, group=group, contract=contract, deadlines=deadlines, facts=facts, at=at)
         self._save: Save | None = None
         self._over: CheckpointError | None = None
-        self._stop_asked = threading.Event()
+        self._stop_asked = False  # no Event: a second signal inside of the first one's `set` would wait for ever
         self._looks = 0
+        self._closed = False
         self._handlers: dict[int, Any] = {}
 
     @classmethod
@@ -136,8 +141,13 @@ class Session:
             CoordinatorLost: the coordinator did not.
             DuplicateContributor: two processes have this rank.
             Incompatible: the contributors were started with different contracts or worlds.
+            ManifestInvalid: the run, rank or launch is none, or the log lacks a record.
+            OSError: the system does not let the root be made or read.
         """
         deadlines = deadlines or Deadlines()
+        _check_word("in_flight", in_flight, ("wait", "refuse"))
+        if not isinstance(contract, Contract):
+            raise TypeError(f"contract is a {type(contract).__name__}: give Contract.load(...). Nothing was opened.")
         if not 0 <= rank < world:
             raise ManifestInvalid(f"Rank {rank} is not one of a world of {world}: ranks are 0 to {world - 1}.")
         if launch is None and group is None:
@@ -180,15 +190,19 @@ class Session:
         Raises:
             CheckpointError: a save failed and nobody was told.
         """
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)
-        self._handlers = {}
+        if self._closed:
+            return
+        self._closed = True
         try:
             if self._save is not None:
                 self._save.settle()
                 if self._save.unseen is not None:
                     self._save.wait()
         finally:
+            # Until here a stop signal is a wish: it would kill the writer in the middle of the last save.
+            for number, handler in self._handlers.items():
+                signal.signal(number, signal.SIG_DFL if handler is None else handler)
+            self._handlers = {}
             self._group.close()
             self._run.close()
 
@@ -225,6 +239,7 @@ class Session:
             JournalBehind: the checkpoint carries a journal's watermark, and this journal is older, or none was given.
             JournalForked: it is another journal.
         """
+        _check_word("layout_policy", layout_policy, (None, FRESH))
         terms = Terms(
             strict=strict, allow=allow, layout_policy=layout_policy, budget_bytes=budget_bytes, journal=watermark,
             beside_journal=True, allow_pending=allow_pending,
@@ -262,8 +277,16 @@ class Session:
             allow_pending: as for `resume`.
 
         Returns:
-            What was read, in new arrays; None when there is no checkpoint.
+            What was read, in new arrays of the shapes and dtypes that the state has; None when there is no checkpoint.
+
+        Raises:
+            Retired: the sequence that was asked for is no checkpoint, or was pruned.
+            Damaged: it is not what was committed, or none is left that is.
+            Incompatible: it does not fit the state; every difference is named.
+            WeightsOnly: with a sequence: it lacks what the profile needs.
         """
+        _check_word("profile", profile, PROFILES)
+        _check_word("layout_policy", layout_policy, (None, FRESH))
         terms = Terms(
             profile=profile, strict=strict, allow=allow, layout_policy=layout_policy, budget_bytes=budget_bytes,
             sequence=sequence, journal=watermark, allow_pending=allow_pending,
@@ -291,7 +314,13 @@ class Session:
         kind: Literal["full", "weights_only"] = "full",
         watermark: Mapping[str, Any] | None = None,
     ) -> Saved:
-        """Save, and return when it is committed; a collective."""
+        """Save, and return when it is committed; a collective. Arguments and errors are those of `save_async`.
+
+        Raises:
+            CommitFailed: nothing was published; the previous checkpoint stands.
+            CommitUnknown: it may be committed: end this session, the next start reads what is there.
+            FencedWriter: another coordinator has the run: this session is over.
+        """
         return self.save_async(state, kind=kind, watermark=watermark).wait()
 
     def save_async(
@@ -313,15 +342,21 @@ class Session:
 
         Raises:
             Refused: no cut was captured, by the name of what is wrong.
+            ManifestInvalid: an item, a value or the watermark is of a type that no record holds; it is named.
+            ValueError: the kind is misspelt, or the session is closed.
             CheckpointError: the save before it failed and nobody was told; the others are.
         """
         self._check_over()
-        previous = self._save
-        if previous is not None:
-            refusal = self._refusal(previous)
-            if refusal is not None:
-                self._saver.refuse(refusal)
-                raise refusal
+        _check_word("kind", kind, KINDS)
+        refusal = None if self._save is None else self._refusal(self._save)
+        if refusal is None and watermark is not None and self._group.rank == COORDINATOR:
+            try:
+                read_watermark(watermark)
+            except ManifestInvalid as error:  # now, and not at every restore of what was saved with it
+                refusal = error
+        if refusal is not None:
+            self._saver.refuse(refusal)  # the others need not wait for a deadline
+            raise refusal
         self._save = self._ask(
             lambda: self._saver.begin(state, kind=kind, effects=None if watermark is None else dict(watermark))
         )
@@ -344,7 +379,7 @@ class Session:
 
     def request_stop(self) -> None:
         """Ask all contributors to stop at the next look; a signal handler may call it."""
-        self._stop_asked.set()
+        self._stop_asked = True
 
     def agree_stop(self, updates: int) -> bool:
         """Whether to stop, the same answer on all ranks; a collective, called once per iteration.
@@ -354,17 +389,28 @@ class Session:
 
         Raises:
             CutVersionMismatch: the contributors do not stand at the same update.
+            FencedWriter, CommitUnknown: the session is over; all are told, also who has not heard of it from its save.
         """
-        self._check_over()
         self._looks += 1
         look = self._looks
-        word: Body = {"stop": self._stop_asked.is_set(), "updates": updates}
+        word: Body = {"stop": self._stop_asked, "updates": updates}
+        try:
+            self._check_over()
+        except OVER as over:
+            name = f"go-on.{look}" if self._group.rank == COORDINATOR else f"stop.{look}.{self._group.rank}"
+            with suppress(CheckpointError):
+                self._group.publish(MEET, name, error_body(over))
+            raise
         seconds = self._deadlines.entry_seconds
         answer: Body | None = None
         if self._group.rank == COORDINATOR:
             try:
                 words = self._group.gather(MEET, f"stop.{look}", word, seconds=seconds)
+                if look > 1 and len(words) == self._group.world:  # all have spoken since: all have read it
+                    self._group.forget(MEET, f"go-on.{look - 1}")
                 for rank in sorted(words):
+                    if (error := error_of(words[rank])) is not None:
+                        raise told_by(rank, error)
                     if words[rank]["updates"] != updates:
                         raise CutVersionMismatch(
                             f"rank {rank}: updates {words[rank]['updates']} != {updates} when asked whether to stop. "
@@ -373,13 +419,13 @@ class Session:
                 answer = {"stop": any(each["stop"] for each in words.values())}
             except CheckpointError as refusal:
                 answer = error_body(refusal)
-            if look > 1:  # all have spoken since: all have read it
-                self._group.forget(MEET, f"go-on.{look - 1}")
         else:
             self._group.gather(MEET, f"stop.{look}", word, seconds=seconds)
         heard = self._group.broadcast(MEET, f"go-on.{look}", answer, seconds=seconds + self._deadlines.margin_seconds)
         self._group.forget(MEET, f"stop.{look}.{self._group.rank}")
         if (error := error_of(heard)) is not None:
+            if isinstance(error, OVER):
+                self._over = error
             raise error
         return bool(heard["stop"])
 
@@ -387,6 +433,8 @@ class Session:
         self, *, profile: Literal["resume", "weights"] = "resume", strict: bool = False
     ) -> tuple[Found | None, tuple[Skipped, ...]]:
         """The newest checkpoint that serves a profile, and which newer ones were passed over; read from the log now."""
+        self._check_open()
+        _check_word("profile", profile, PROFILES)
         return latest(self._run, profile=profile, strict=strict)
 
     def prune(
@@ -413,6 +461,7 @@ class Session:
         Raises:
             Retired: it is marked already.
         """
+        self._check_open()
         pin(self._run, sequence)
 
     def _ask(self, collective: Callable[[], T]) -> T:
@@ -423,7 +472,12 @@ class Session:
             self._over = error
             raise
 
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ValueError("The session is closed: open another one, with a fresh launch. What is committed stands.")
+
     def _check_over(self) -> None:
+        self._check_open()
         if self._over is None and self._save is not None and self._save.done:
             ended = self._save.error
             if isinstance(ended, OVER):
@@ -461,13 +515,9 @@ def _meet(
                 if told[name] != word[name]
             ]
             if different:
-                raise Incompatible(
-                    f"The contributors were started differently: {'; '.join(different)}. Nothing was opened: start all "
-                    "with one contract and one world.",
-                    differences=tuple(different),
-                )
+                raise _different(different)
             epoch = open_epoch(run, launch or os.urandom(16).hex(), writer)
-            opened = {"epoch": epoch.number, "launch": epoch.launch, "writer": writer}
+            opened = {"epoch": epoch.number, "launch": epoch.launch, **word}
         except CheckpointError as refusal:
             opened = error_body(refusal)
     else:
@@ -476,8 +526,24 @@ def _meet(
     heard = group.broadcast(MEET, "open", opened, seconds=seconds)
     if (error := error_of(heard)) is not None:
         raise error
+    if any(heard[name] != word[name] for name in word):  # a rank beyond the coordinator's world is asked by nobody
+        raise _different([f"the coordinator: {name} {heard[name]!r} != {word[name]!r}" for name in sorted(word)])
     number = heard["epoch"]
     return epoch or Epoch(number=number, launch=heard["launch"], writer=writer, slot=number)
+
+
+def _different(differences: list[str]) -> Incompatible:
+    return Incompatible(
+        f"The contributors were started differently: {'; '.join(differences)}. This one opened nothing: start all with "
+        "one contract and one world.",
+        differences=tuple(differences),
+    )
+
+
+def _check_word(what: str, given: object, words: tuple[str | None, ...]) -> None:
+    """A misspelt word is an error of the program, the same on all ranks: it is no refusal, and nothing began."""
+    if given not in words:
+        raise ValueError(f"{what} is {given!r}, and it is one of {', '.join(map(repr, words))}. Nothing was changed.")
 
 
 def _writer() -> str:

@@ -10,7 +10,7 @@ What this module guarantees:
 """
 
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -79,6 +79,7 @@ class Versioned:
 
     def begin(self, *sources: str) -> None:
         """Mark the beginning, before the first byte changes."""
+        self._check("source", sources, self._marks)
         with self._lock:
             for source in sources or tuple(self._marks):
                 if self._open[source] == 0:
@@ -100,8 +101,16 @@ class Versioned:
         with self._lock:
             if not any(self._open.values()):
                 raise ValueError("Counters move inside of a mutation: `with versions.mutation(): ...`.")
+            self._check("counter", by, self._counters)
             for name, steps in by.items():
                 self._counters[name] += steps
+
+    @staticmethod
+    def _check(what: str, named: Iterable[str], known: Iterable[str]) -> None:
+        if unknown := sorted(set(named) - set(known)):
+            raise ValueError(
+                f"There is no {what} {', '.join(unknown)}: there is {', '.join(known)}. Nothing was moved."
+            )
 
     def set(self, **values: int) -> None:
         """Give counters another value, inside of a mutation: what is drained goes back to 0."""
@@ -125,8 +134,11 @@ class Item:
 
     Attributes:
         role: the contract's role of it: param, moment_m, rng ...
-        array: the live array, any shape and memory order, of a dtype that the store allows; a restore writes into it.
-        box: the part of the whole that a sharded item holds, (first, behind the last) per axis; None: all of it.
+        array: the live array, any shape and memory order; a restore writes into it, and converts nothing. Its dtype is
+            bool, (u)int8 to 64, float16, float32, float64, complex64, complex128, or ml_dtypes' bfloat16, float8_e4m3fn
+            or float8_e5m2, little-endian: another one is `ManifestInvalid` at the save.
+        box: the part of the whole that a sharded item holds, (first, behind the last) per axis, of the array's shape;
+            None: all of it. Boxes that leave a gap or overlap are `CoverageError` at the save.
         global_shape: the shape of the whole; None: the array's own.
         source: the version source whose marks speak for it; None: nobody marks its mutations, and a capture takes its
             digest before and after instead.
@@ -160,7 +172,8 @@ class State:
     Attributes:
         items: the arrays by name.
         versions: their marks and the run's counters.
-        values: small values in JSON's types (and floats, exactly), changed in place by the trainer and by a restore.
+        values: small values in JSON's types (and floats, exactly; numpy's numbers are refused), changed in place by the
+            trainer and by a restore. A value's name is its role in the contract, up to the first "/".
         wait_ready: returns when the device has done what was asked of it; a barrier does not say so.
     """
 

@@ -135,7 +135,10 @@ class TorchState(State):
         Raises:
             Incompatible: every difference at once.
         """
-        different = self._run.differences(values)
+        try:
+            different = self._run.differences(values)
+        except ManifestInvalid as error:  # of the live objects: no checkpoint is damaged by it
+            raise differing([str(error)]) from error
         for name, array in arrays.items():
             if name == "rng.cpu":
                 with suppress(RuntimeError, TypeError):

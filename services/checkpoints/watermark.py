@@ -62,6 +62,7 @@ class Watermark:
         at: the seal that `--at` asked for.
         pending: the keys whose outcome is not known.
         committed_since: what was committed after `at`.
+        last_entry_id: its last entry, which no seal may cover yet: also there pending keys are known.
     """
 
     journal_id: str
@@ -69,6 +70,7 @@ class Watermark:
     at: Seal | None
     pending: tuple[str, ...]
     committed_since: tuple[Effect, ...]
+    last_entry_id: int = 0
 
     def kept(self) -> dict[str, Any]:
         """What a manifest keeps of it, at the cut: where the journal stood, and what was pending."""
@@ -76,6 +78,7 @@ class Watermark:
             "journal_id": self.journal_id,
             "seal": None if self.seal is None else {"number": self.seal.number, "digest": self.seal.digest},
             "pending": list(self.pending),
+            "last_entry_id": self.last_entry_id,
         }
 
 
@@ -118,12 +121,16 @@ def read_watermark(raw: object) -> Watermark:
     """
     document = _object(raw, "the watermark")
     pending = _list(document.get("pending", ()), "pending")
+    last_entry_id = document.get("last_entry_id", 0)
+    if type(last_entry_id) is not int or not 0 <= last_entry_id < _LARGEST:
+        raise ManifestInvalid(f"last_entry_id of the watermark is {last_entry_id!r:.80}, which no journal prints.")
     return Watermark(
         journal_id=_text(document.get("journal_id"), "journal_id", _JOURNAL),
         seal=_seal(document.get("seal"), "seal"),
         at=_seal(document.get("at"), "at"),
         pending=tuple(_text(key, "a pending key") for key in pending),
         committed_since=tuple(_effect(each) for each in _list(document.get("committed_since", ()), "committed_since")),
+        last_entry_id=last_entry_id,
     )
 
 
@@ -149,6 +156,8 @@ def compare(kept: Watermark, now: Watermark, *, allow_pending: bool = False) -> 
         _check_history(kept.seal, now)
     elif now.at is not None:
         raise Incompatible("The checkpoint was cut before the journal's first seal: print the watermark with --at 0.")
+    if now.last_entry_id < kept.last_entry_id:
+        raise _behind(f"entry {kept.last_entry_id}", f"entry {now.last_entry_id}")
     pending = tuple(key for key in kept.pending if key in set(now.pending))
     if pending and not allow_pending:
         raise Incompatible(
@@ -162,11 +171,7 @@ def compare(kept: Watermark, now: Watermark, *, allow_pending: bool = False) -> 
 def _check_history(kept: Seal, now: Watermark) -> None:
     newest = 0 if now.seal is None else now.seal.number
     if newest < kept.number:
-        raise JournalBehind(
-            f"At the cut the journal had come to seal {kept.number}; this one has come to seal {newest}: it was put "
-            "back to an older copy. What it does not know of is done all the same. Nothing was restored; bring the "
-            "journal forward (`counterfoil reconcile`) or take the copy that is newer."
-        )
+        raise _behind(f"seal {kept.number}", f"seal {newest}")
     # A journal that has not gone on since needs no --at: its last seal is the one that was kept.
     known = now.seal if now.at is None and newest == kept.number else now.at
     if known is None or known.number != kept.number:
@@ -179,6 +184,14 @@ def _check_history(kept: Seal, now: Watermark) -> None:
             f"Seal {kept.number} of this journal has digest {known.digest}, and at the cut it had {kept.digest}: its "
             "history is another one. Nothing was restored and nothing is lost; find the journal of the run."
         )
+
+
+def _behind(kept: str, now: str) -> JournalBehind:
+    return JournalBehind(
+        f"At the cut the journal had come to {kept}; this one has come to {now}: it was put back to an older copy. "
+        "What it does not know of is done all the same. Nothing was restored; bring the journal forward (`counterfoil "
+        "reconcile`) or take the copy that is newer."
+    )
 
 
 def _object(raw: object, what: str) -> Mapping[str, Any]:

@@ -13,11 +13,12 @@ import click
 import numpy as np
 
 from services.checkpoints import reading, retention
-from services.checkpoints.errors import CheckpointError, Incompatible, ManifestInvalid, Retired
-from services.checkpoints.layout import Run
-from services.checkpoints.log import last_slot, read_slot
+from services.checkpoints.errors import CheckpointError, Damaged, Incompatible, ManifestInvalid, Retired
+from services.checkpoints.layout import Run, sequences_in
+from services.checkpoints.log import check_no_gap, read_slot
 from services.checkpoints.plan import Costs, plan, simulate
 from services.checkpoints.reading import Found, Want
+from services.checkpoints.records import check_id
 from services.checkpoints.reference import RUN
 from services.checkpoints.timeline import document as timeline_document
 from services.checkpoints.timeline import drawn, timeline
@@ -50,12 +51,47 @@ def checkpoint() -> None:
 def opened(root: Path, run_id: str) -> Iterator[Run]:
     """A run's folders, and what is wrong with its checkpoints as a finding."""
     try:
-        with Run.open(root, run_id) as run:
-            yield run
+        check_id(run_id, "run")
+    except CheckpointError as error:
+        raise CommandError(str(error)) from error
+    try:
+        run = Run.open(root, run_id)
     except FileNotFoundError as error:
-        raise CommandError(f"{root} has no run {run_id}. Look at --root and --run; nothing was changed.") from error
+        raise CommandError(_no_run(root, run_id, error)) from error
     except CheckpointError as error:
         raise refused(error) from error
+    except OSError as error:
+        raise unreadable(error) from error
+    with run:
+        try:
+            yield run
+        except CheckpointError as error:
+            raise refused(error) from error
+        except OSError as error:
+            raise unreadable(error) from error
+
+
+def _no_run(root: Path, run_id: str, error: FileNotFoundError) -> str:
+    runs = root / "runs"
+    there = sorted(each.name for each in runs.iterdir()) if runs.is_dir() else []
+    if run_id in there:
+        return f"{runs / run_id} lacks {error.filename}: the run is not whole. Nothing was changed; bring it back."
+    if there:
+        return f"{root} has no run {run_id}: give one of {', '.join(there)} as --run. Nothing was changed."
+    what = "holds no runs" if root.is_dir() else "is not there"
+    return f"{root} {what}: is it the folder that the trainer was given? Nothing was changed."
+
+
+def unreadable(error: OSError) -> CommandError:
+    """What the system refuses, as a finding: counterfoil is not at fault, and the store may be whole."""
+    what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+    details = {"error": type(error).__name__}
+    return CommandError(
+        f"The system refused ({what}). What is committed is as it was: run this as the user who trains, and look for "
+        "a full or read-only disk.",
+        ExitCode.FOUND,
+        details=details,
+    )
 
 
 def refused(error: CheckpointError) -> CommandError:
@@ -66,7 +102,9 @@ def refused(error: CheckpointError) -> CommandError:
     return CommandError(f"{type(error).__name__}: {error}", ExitCode.FOUND, details=details)
 
 
-def chosen(run: Run, sequence: int | None, profile: str = "resume") -> tuple[Found, tuple[reading.Skipped, ...]]:
+def chosen(
+    run: Run, sequence: int | None, profile: str = "resume", *, before: int | None = None
+) -> tuple[Found, tuple[reading.Skipped, ...]]:
     """One checkpoint: the one that was asked for, or the newest that serves the profile.
 
     Raises:
@@ -76,11 +114,19 @@ def chosen(run: Run, sequence: int | None, profile: str = "resume") -> tuple[Fou
         found = reading.load(run, sequence)
         reading.check_profile(found, profile)
         return found, ()
-    newest, skipped = reading.latest(run, profile=profile)
+    check_no_gap(run)
+    newest, skipped = reading.latest(run, profile=profile, before=before)
     if newest is None:
         passed = "".join(f"\n  {each.sequence}: {each.reason}" for each in skipped)
-        raise CommandError(f"Run {run.run_id} has no checkpoint that serves {profile}.{passed}", ExitCode.FOUND)
+        older = "" if before is None else f" older than {before}"
+        raise CommandError(f"Run {run.run_id} has no checkpoint{older} that serves {profile}.{passed}", ExitCode.FOUND)
     return newest, skipped
+
+
+def _tell(output: Output, skipped: tuple[reading.Skipped, ...]) -> None:
+    """That what is shown is not the newest, and why."""
+    for each in skipped:
+        output.note(f"passed over {each.sequence}: {each.reason}")
 
 
 @checkpoint.command(name="list", short_help="List the checkpoints, the newest first.")
@@ -98,7 +144,8 @@ def list_(output: Output, root: Path, run_id: str, before: int | None, limit: in
     """
     with opened(root, run_id) as run:
         rows: list[dict[str, Any]] = []
-        sequence = (last_slot(run) + 1 if before is None else before) - 1
+        newest = max(sequences_in([name.removesuffix(".json") for name in run.log.names()]), default=0)
+        sequence = newest if before is None else min(newest, before - 1)
         while sequence > 0 and len(rows) < limit:
             row = _row(run, sequence)
             sequence -= 1
@@ -123,6 +170,10 @@ def _row(run: Run, sequence: int) -> dict[str, Any] | None:
         if read_slot(run, sequence).kind == "open":
             return None
         return reading.summary(reading.load(run, sequence)) | {"state": "whole"}
+    except FileNotFoundError:
+        return {"sequence": sequence, "state": "damaged", "reason": "its record is missing: `verify` says what to do"}
+    except OSError as error:
+        return {"sequence": sequence, "state": "damaged", "reason": f"{type(error).__name__}: {error}"}
     except Retired as error:
         return {"sequence": sequence, "state": "retired", "reason": str(error)}
     except CheckpointError as error:
@@ -140,7 +191,8 @@ def show(output: Output, root: Path, run_id: str, sequence: int | None) -> None:
     Exit codes: 0 shown, 1 there is none or it is damaged, 2 wrong use or no such run.
     """
     with opened(root, run_id) as run:
-        found, _ = chosen(run, sequence, "weights")
+        found, skipped = chosen(run, sequence, "weights")
+    _tell(output, skipped)
     manifest = found.manifest
     items = [
         {"name": name, "role": parts[0][1].role, "placement": parts[0][1].placement, "dtype": parts[0][1].dtype,
@@ -185,7 +237,7 @@ def verify(output: Output, root: Path, run_id: str, only: tuple[int, ...]) -> No
     Exit codes: 0 all are what was committed, 1 the damaged are named, 2 wrong use or no such run.
     """
     with opened(root, run_id) as run:
-        last = last_slot(run)
+        last = max(sequences_in([name.removesuffix(".json") for name in run.log.names()]), default=0)
         found = reading.verify(run, sequences=only or None)
     damaged = [each for each in found if not each.usable]
 
@@ -194,7 +246,11 @@ def verify(output: Output, root: Path, run_id: str, only: tuple[int, ...]) -> No
         output.say(f"{run_id}: {looked} were read.")
         for each in found:
             output.say(f"{'usable ' if each.usable else 'DAMAGED'} {each.sequence}: {each.reason}")
-        if not damaged:
+        if damaged:
+            output.say(
+                "Nothing was changed. A trainer takes the newest usable one; where the log has a gap it does not start."
+            )
+        else:
             output.say("Every checkpoint that is kept is what was committed.")
 
     document = {"run": run_id, "slots": last, "whole": not damaged, "found": [asdict(each) for each in found]}
@@ -214,7 +270,8 @@ def timeline_(output: Output, root: Path, run_id: str, sequence: int | None) -> 
     Exit codes: 0 drawn, 1 there is no such checkpoint or it is damaged, 2 wrong use or no such run.
     """
     with opened(root, run_id) as run:
-        found, _ = chosen(run, sequence, "weights")
+        found, skipped = chosen(run, sequence, "weights")
+    _tell(output, skipped)
 
     def people() -> None:
         output.say(f"Checkpoint {found.sequence} of {run_id}\n")
@@ -250,7 +307,8 @@ def plan_(
     measured: dict[str, Any] = {}
     if root is not None:
         with opened(root, run_id) as run:
-            found, _ = chosen(run, None, "weights")
+            found, skipped = chosen(run, None, "weights")
+        _tell(output, skipped)
         measured = dict(found.manifest.timing) | {"sequence": found.sequence, "data_bytes": found.manifest.data_bytes}
     elif size is None:
         raise click.UsageError("Give --bytes, or --root of a run that has a checkpoint.")
@@ -327,9 +385,8 @@ def restore(
     Exit codes: 0 verified, 1 refused and why, 2 wrong use or no such run.
     """
     with opened(root, run_id) as run:
-        found, skipped = chosen(run, sequence, profile)
+        found, skipped = _verified(run, sequence, profile)
         report = _not_undone(found, now, allow_pending=allow_pending)
-        reading.verify_items(run, found)
         names = [name for name in sorted(found.cut.items) if _taken(found, name, profile)]
         if target is not None:
             _write(run, found, names, target)
@@ -351,6 +408,28 @@ def restore(
             output.say(f"{len(names)} items are in {target}.")
 
     output.result(document, people=people)
+
+
+def _verified(run: Run, sequence: int | None, profile: str) -> tuple[Found, tuple[reading.Skipped, ...]]:
+    """The one that was asked for, or the newest of which every byte is what was committed, as a trainer takes it."""
+    passed: tuple[reading.Skipped, ...] = ()
+    before: int | None = None
+    while True:
+        try:
+            found, skipped = chosen(run, sequence, profile, before=before)
+        except CommandError as error:
+            told = "".join(f"\n  {each.sequence}: {each.reason}" for each in passed)
+            raise CommandError(error.message + told, error.exit_code) from error
+        passed = (*passed, *skipped)
+        try:
+            reading.verify_items(run, found)
+        except Damaged as damage:
+            if sequence is not None:
+                raise
+            reason = f"{type(damage).__name__}: {damage}"
+            passed, before = (*passed, reading.Skipped(sequence=found.sequence, reason=reason)), found.sequence
+            continue
+        return found, passed
 
 
 def _not_undone(found: Found, now: Any, *, allow_pending: bool) -> NotUndone | None:
@@ -375,7 +454,17 @@ def _write(run: Run, found: Found, names: list[str], target: Path) -> None:
     if target.exists():
         raise CommandError(f"{target} is there already: name a new folder. Nothing was written.")
     part = target.with_name(f"{target.name}.part")
-    part.mkdir(parents=True)
+    try:
+        part.mkdir(parents=True)
+    except FileExistsError:
+        raise CommandError(
+            f"{part} is there already, of a restore that was interrupted or is under way: remove it, or name another "
+            "folder. Nothing was written."
+        ) from None
+    except OSError as error:
+        raise CommandError(
+            f"{part} cannot be made ({error.strerror}): name another folder. Nothing was written."
+        ) from error
     for name in names:
         holders = found.cut.items[name]
         own = holders[0][1].placement == "per_contributor"
@@ -398,11 +487,15 @@ def pin(output: Output, root: Path, run_id: str, sequence: int, remove: bool) ->
     Exit codes: 0 done, 1 there is no such checkpoint or it goes already, 2 wrong use or no such run.
     """
     with opened(root, run_id) as run:
-        if remove:
-            retention.unpin(run, sequence)
-        else:
+        was = run.pins.has(str(sequence))
+        if not remove:
             retention.pin(run, sequence)
-    text = f"Checkpoint {sequence} is {'retention' + chr(39) + 's again' if remove else 'kept until it is unpinned'}."
+        elif was:
+            retention.unpin(run, sequence)
+    text = f"Checkpoint {sequence} is kept until `pin --remove {sequence}`."
+    if remove:
+        done = "goes to retention again" if was else "was not pinned: nothing was changed"
+        text = f"Checkpoint {sequence} {done}."
     output.result({"run": run_id, "sequence": sequence, "pinned": not remove}, people=text)
 
 
@@ -411,7 +504,13 @@ def pin(output: Output, root: Path, run_id: str, sequence: int, remove: bool) ->
 @_run
 @click.option("--keep", type=click.IntRange(2), default=2, show_default=True, help="Of the newest, each read back.")
 @click.option("--every", type=click.IntRange(1), metavar="UPDATES", help="Also each whose updates divide by this.")
-@click.option("--grace", type=float, default=retention.GRACE_SECONDS, show_default=True, help="Seconds until removal.")
+@click.option(
+    "--grace",
+    type=click.FloatRange(0),
+    default=retention.GRACE_SECONDS,
+    show_default=True,
+    help="Seconds until removal.",
+)
 @_take_over
 @pass_output
 def prune(

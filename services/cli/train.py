@@ -54,6 +54,8 @@ def train(
         raise click.UsageError(f"--kill-at {kill_at} needs --updates of at least {last}: contributors run on past it.")
     if kill_during is not None and kill_at is None:
         raise click.UsageError("--kill-during needs --kill-at: it says which save.")
+    if kill_during is not None and weights_only:
+        raise click.UsageError("--kill-during and --weights-only: a save that is killed leaves no weights to look at.")
     if root is not None and kill_at is not None:
         _check_new(root, run_id)
     with nullcontext(str(root)) if root is not None else TemporaryDirectory(prefix="counterfoil-train-") as place:

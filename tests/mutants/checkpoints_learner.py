@@ -16,7 +16,7 @@ _JOURNAL: Final = "tests/services/journal/test_since.py"
 MUTANTS: Final = (
     Mutant(
         name="rows-added-up-by-each-contributor-first",
-        rule="G16",
+        rule="G21",
         file=_LEARNER,
         before="""            for value in np.frombuffer(part, "<f8").tolist():
                 predicted += value
@@ -28,7 +28,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="epoch-0s-order-in-every-epoch",
-        rule="G16",
+        rule="G21",
         file=_LEARNER,
         before="np.random.PCG64([config.order_seed, epoch])",
         after="np.random.PCG64([config.order_seed, 0])",
@@ -37,7 +37,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="a-shuffle-from-the-training-seed",
-        rule="G16",
+        rule="G21",
         file=_LEARNER,
         before="np.random.PCG64([config.order_seed, epoch])",
         after="np.random.PCG64([config.seed, epoch])",
@@ -46,7 +46,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="an-update-outside-of-its-mark",
-        rule="G16",
+        rule="G21",
         file=_LEARNER,
         before="        with self.versions.mutation():\n            gradients",
         after="        with self.versions.mutation():\n            pass\n        if True:\n            gradients",
@@ -93,7 +93,7 @@ MUTANTS: Final = (
         name="a-resume-that-does-not-look-at-the-journal",
         rule="G16",
         file=_RESTORING,
-        before="    return compare(kept, read_watermark(terms.journal), allow_pending=terms.allow_pending).document()",
+        before="    return compare(kept, now, allow_pending=terms.allow_pending).document()",
         after='    return {"not_undone": [], "undone": 0, "kept": kept.journal_id}',
         tests=(f"{_TESTS}/test_interruption.py::test_a_restore_beside_an_older_journal_is_refused",),
         paired="a restore beside a journal that is behind",
@@ -109,7 +109,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="contributors-that-outlive-their-supervisor",
-        rule="G16",
+        rule="G21",
         file=_TRAINER,
         before="    if os.getppid() != supervisor:",
         after="    if os.getppid() == 0:",
@@ -118,7 +118,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="contributors-that-are-not-held",
-        rule="G16",
+        rule="G21",
         file=_SUPERVISOR,
         before="all(each.update >= self._hold_after for each in contributors)",
         after="all(each.update > self._hold_after for each in contributors)",

@@ -20,11 +20,10 @@ _RACES: Final = _CAPTURE_TEST + "test_a_mutation_between_the_readings_refuses_th
 _TORN: Final = _CAPTURE_TEST + "test_half_an_update_is_refused_by_its_begin_mark"
 _LOST: Final = _SAVING_TEST + "test_who_loses_the_coordinator_after_the_release_reads_what_happened"
 _ALONE: Final = _RESTORING_TEST + "test_damage_that_one_contributor_alone_sees_moves_all_to_the_older_checkpoint"
-
 MUTANTS: Final = (
     Mutant(
         name="a-mutation-without-a-begin-mark",
-        rule="G16",
+        rule="G21",
         file=_STATE,
         before="""                if self._open[source] == 0:
                     self._marks[source] += 1
@@ -40,7 +39,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="an-odd-mark-is-a-mark-like-others",
-        rule="G16",
+        rule="G21",
         file=_CAPTURE,
         before="if mark % 2)",
         after="if mark < 0)",
@@ -49,7 +48,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="marks-are-read-once",
-        rule="G16",
+        rule="G21",
         file=_CAPTURE,
         before="""    _compare("source", marks, marks_after)
 """,
@@ -59,16 +58,16 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="what-nobody-marks-is-looked-at-once",
-        rule="G16",
+        rule="G21",
         file=_CAPTURE,
-        before="if _digest_of_live(state.items[name].array) != before[name]:",
+        before="if _digest_of_live(items[name].array) != before[name]:",
         after="if _digest_of_live(state.items[name].array) == '':",
         tests=(_RACES,),
         paired="an array changed after its copy and before another's",
     ),
     Mutant(
         name="values-are-not-copied",
-        rule="G16",
+        rule="G21",
         file=_CAPTURE,
         before="        values = parse(canonical(state.values))",
         after="        values = dict() if not canonical(state.values) else state.values  # type: ignore[assignment]",
@@ -79,7 +78,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="the-device-is-not-waited-for",
-        rule="G16",
+        rule="G21",
         file=_CAPTURE,
         before="    state.wait_ready()\n",
         after="",
@@ -90,7 +89,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="the-writer-reads-the-live-array",
-        rule="G16",
+        rule="G21",
         file=_CAPTURE,
         before="        buffer=place,",
         after="        buffer=item.array.reshape(-1).view(np.uint8).data,",
@@ -102,7 +101,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="one-folder-for-all-launches",
-        rule="G16",
+        rule="G23",
         file=_MEETING,
         before="""run.meet.folder(check_random(launch, "launch"), create=True)""",
         after="""run.meet.folder(check_random("0" * 32, launch), create=True)""",
@@ -114,16 +113,16 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="a-name-that-is-taken-is-no-error",
-        rule="G16",
+        rule="G23",
         file=_MEETING,
-        before="if not self._folder(place).publish(name, canonical(body), durable=False):",
-        after="if self._folder(place).publish(name, canonical(body), durable=False) is None:",
+        before="        if not published:\n",
+        after="        if published is self:\n",
         tests=(_MEETING_TEST + "test_two_processes_of_one_rank_are_found_out",),
         paired="two processes that were given one rank",
     ),
     Mutant(
         name="a-release-without-the-others",
-        rule="G16",
+        rule="G23",
         file=_SAVING,
         before="            check_one_cut(words, self._contract)\n",
         after="            check_one_cut({COORDINATOR: words[COORDINATOR]}, self._contract)\n",
@@ -132,7 +131,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="a-lost-coordinator-is-a-lost-checkpoint",
-        rule="G16",
+        rule="G23",
         file=_SAVING,
         before="""        if found.save_id == declared["save_id"] and found.manifest is not None:""",
         after="""        if found.save_id == "" and found.manifest is not None:""",
@@ -141,18 +140,18 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="a-free-slot-is-not-committed",
-        rule="G16",
+        rule="G23",
         file=_SAVING,
-        before='            raise CommitUnknown(\n                f"The coordinator (contributor 0) was lost',
-        after='            raise CommitFailed(\n                f"The coordinator (contributor 0) was lost',
+        before="        except FileNotFoundError:\n            raise CommitUnknown(",
+        after="        except FileNotFoundError:\n            raise CommitFailed(",
         tests=(_LOST,),
         paired="a coordinator that may still link its record",
     ),
     Mutant(
         name="a-contributor-that-failed-says-nothing",
-        rule="G16",
+        rule="G23",
         file=_SAVING,
-        before="""            self._group.publish(declared["place"], f"failed.{self._group.rank}", error_body(told))
+        before="""            self._tell(declared["place"], f"failed.{self._group.rank}", error_body(told))
 """,
         after="",
         tests=(_SAVING_TEST + "test_a_full_disk_fails_the_save_for_all_and_shows_nothing",),
@@ -160,7 +159,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="a-failure-that-nobody-saw-stays-unseen",
-        rule="G16",
+        rule="G23",
         file=_SESSION,
         before="        return unseen\n",
         after="        return None\n",
@@ -172,7 +171,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="a-failure-is-forgotten-on-close",
-        rule="G16",
+        rule="G23",
         file=_SESSION,
         before="                if self._save.unseen is not None:",
         after="                if self._save.unseen is None and not self._save.done:",
@@ -181,7 +180,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="a-fenced-session-goes-on",
-        rule="G16",
+        rule="G23",
         file=_SESSION,
         before="            if isinstance(ended, OVER):",
         after="            if isinstance(ended, OVER) and ended.args == ():",
@@ -190,7 +189,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="the-coordinator-alone-decides-on-a-stop",
-        rule="G16",
+        rule="G23",
         file=_SESSION,
         before="""any(each["stop"] for each in words.values())""",
         after="""words[COORDINATOR]["stop"]""",
@@ -199,7 +198,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="a-look-of-ranks-out-of-step",
-        rule="G16",
+        rule="G23",
         file=_SESSION,
         before="""                    if words[rank]["updates"] != updates:""",
         after="""                    if words[rank]["updates"] < 0:""",
@@ -208,7 +207,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="one-contributors-refusal-is-overheard",
-        rule="G16",
+        rule="G23",
         file=_RESTORING,
         before="        if not refused:\n",
         after="        refused = refused[:0]\n        if not refused:\n",
@@ -217,7 +216,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="a-swap-before-all-have-verified",
-        rule="G16",
+        rule="G23",
         file=_RESTORING,
         before="            part = self._read(found, state, terms)\n",
         after="""            part = self._read(found, state, terms)
@@ -231,7 +230,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="what-nobody-takes-nobody-verifies",
-        rule="G16",
+        rule="G23",
         file=_RESTORING,
         before="            verify_items(self.run, found, left)\n",
         after="            pass\n",
@@ -240,7 +239,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="a-misfit-is-damage",
-        rule="G16",
+        rule="G23",
         file=_RESTORING,
         before="FALLS_BACK: Final = (Damaged, Retired)",
         after="FALLS_BACK: Final = (CheckpointError,)",

@@ -6,6 +6,7 @@ from tests.mutants.mutant import Mutant
 
 _PACKAGE: Final = "services/checkpoints/"
 _TESTS: Final = "tests/services/checkpoints/"
+_OF_THE_CUT: Final = frozenset({"cut", "boxes", "contract"})
 
 
 def _mutant(*texts: str) -> Mutant:
@@ -13,7 +14,8 @@ def _mutant(*texts: str) -> Mutant:
     name, file, before, after, tests, paired = texts
     named = (each.partition("::") for each in tests.split())
     return Mutant(
-        name=name, rule="G16", file=f"{_PACKAGE}{file}.py", before=before, after=after,
+        name=name, rule="G21" if file in _OF_THE_CUT else "G22", file=f"{_PACKAGE}{file}.py",
+        before=before, after=after,
         tests=tuple(f"{_TESTS}test_{module}.py::test_{test}" for module, _, test in named), paired=paired,
     )  # fmt: skip
 
@@ -116,7 +118,7 @@ MUTANTS: Final = (
     ),
     _mutant(
         "a-missing-slot-is-not-noticed", "log",
-        "    _check_no_gap(run)\n",
+        "    check_no_gap(run)\n",
         "",
         "reading::a_gap_in_the_log_is_reported",
         "a slot that somebody removed",
@@ -125,12 +127,8 @@ MUTANTS: Final = (
         "the-record-is-linked-before-its-bytes-are-durable", "fs",
         """            with _mutation(f"fsync {self.path}/{name}"):
                 _sync(descriptor)
-        finally:
-            os.close(descriptor)
-        return direct""",
-        """        finally:
-            os.close(descriptor)
-        return direct""",
+        except BaseException:""",
+        """        except BaseException:""",
         "contribution::the_record_is_published_after_the_bytes_are_durable",
         "the trace of a save",
     ),
@@ -171,12 +169,12 @@ MUTANTS: Final = (
         "an-item-is-handed-out-unverified", "reading",
         "    if digest_of(raw.data) != item.digest:",
         "    if False:",
-        "reading::a_flipped_bit_is_found_before_anything_is_handed_out retention::a_damaged_checkpoint_does_not_count",
+        "reading::a_flipped_bit_is_found_before_anything_is_handed_out",
         "one flipped bit",
     ),
     _mutant(
         "a-damaged-checkpoint-is-passed-over-silently", "reading",
-        '            skipped.append(Skipped(sequence=sequence, reason=f"{type(error).__name__}: {error}"))\n',
+        "            skipped.append(Skipped(sequence=sequence, reason=_reason(known)))\n",
         "",
         "reading::a_damaged_newest_checkpoint_is_passed_over_and_said reading::weights_alone_do_not_resume",
         "a truncated newest file",
@@ -250,7 +248,7 @@ MUTANTS: Final = (
     ),
     _mutant(
         "no-grace", "retention",
-        "now - at < grace_seconds or _unmark_pinned",
+        "now - _marked_at(run, name) < grace_seconds or _unmark_pinned",
         "_unmark_pinned",
         "retention::the_newest_are_kept_and_the_others_go_after_a_mark_and_a_grace",
         "a reader that chose it just before",
@@ -275,5 +273,132 @@ MUTANTS: Final = (
         "    if False:",
         "fit::a_contributors_own_refuses_another_layout",
         "two contributors restore what three saved",
+    ),
+    _mutant(
+        "a-link-whose-answer-was-lost-is-anothers", "fs",
+        "            if self._same(temporary, name):",
+        "            if False:",
+        "fs::a_link_whose_answer_was_lost_is_ours",
+        "a link that was made and answered EEXIST, then EIO",
+    ),
+    _mutant(
+        "a-failed-write-keeps-its-room", "fs",
+        "            self.remove(name)  # on a full disk",
+        "            pass  # on a full disk",
+        "fs::what_could_not_be_written_gives_its_room_back",
+        "a data file that a full disk ended",
+    ),
+    _mutant(
+        "what-is-marked-never-counts-again", "retention",
+        '        if waits and not run.data.has(save_folder(record.epoch, record.save_id or "")):',
+        "        if waits:",
+        "retention::what_waits_for_its_end_comes_back_when_too_few_count",
+        "the newest two are damaged after the others were marked",
+    ),
+    _mutant(
+        "what-is-marked-goes-while-too-few-count", "retention",
+        "    going = [each for each in commits if each.sequence < oldest]",
+        "    going = list(commits)",
+        "retention::nothing_that_is_marked_goes_while_too_few_count",
+        "one whole checkpoint is left, and weights that were marked",
+    ),
+    _mutant(
+        "what-an-unreadable-record-names-is-abandoned", "retention",
+        "complete=not unread,",
+        "complete=True,",
+        "retention::what_a_record_names_that_cannot_be_read_is_not_abandoned",
+        "a flipped bit in the log",
+    ),
+    _mutant(
+        "a-fenced-coordinator-marks", "retention",
+        "    check_newest(run, epoch)  # reading back",
+        "    # reading back",
+        "retention::a_mark_is_not_made_for_a_later_coordinators_run",
+        "another resumed while it read back",
+    ),
+    _mutant(
+        "a-command-fences-who-came-meanwhile", "retention",
+        "after=newest.sequence if newest is not None else 0)",
+        "after=None)",
+        "retention::a_trainer_that_comes_while_a_command_looks_is_not_fenced",
+        "a trainer opens between the look and the link",
+    ),
+    _mutant(
+        "a-full-disk-stops-removal", "retention",
+        "        failure = error  # a full disk",
+        "        raise  # a full disk",
+        "retention::on_a_full_disk_what_was_marked_goes",
+        "no room for a mark",
+    ),
+    _mutant(
+        "a-pin-takes-anothers-away", "retention",
+        "        if mine:  # another's pin",
+        "        if True:  # another's pin",
+        "retention::a_pin_takes_no_other_pin_away",
+        "two pins and a mark between them",
+    ),
+    _mutant(
+        "the-living-launchs-words-are-removed", "retention",
+        "epochs.get(name, epoch.number) < epoch.number and",
+        "epochs.get(name, epoch.number) <= epoch.number and",
+        "retention::the_words_of_dead_launches_and_unlinked_files_go_when_nobody_touches_them",
+        "the newest launch has said nothing for long",
+    ),
+    _mutant(
+        "a-large-item-is-not-compared", "reading",
+        "    if digest.hexdigest() != item.digest:",
+        "    if False:",
+        "reading::a_flipped_bit_is_found_before_anything_is_handed_out retention::a_damaged_checkpoint_does_not_count "
+        "reading::a_large_item_is_verified_in_little_memory",
+        "one flipped bit, behind many pieces",
+    ),
+    _mutant(
+        "only-a-missing-file-is-named", "reading",
+        "    except (OSError, CheckpointError) as error:\n        raise _seen(run, sequence,",
+        "    except (FileNotFoundError, CheckpointError) as error:\n        raise _seen(run, sequence,",
+        "reading::what_may_not_be_read_is_named",
+        "a manifest that may not be read",
+    ),
+    _mutant(
+        "a-linked-contract-is-believed-durable", "manifest",
+        "    run.contracts.sync()  # also where",
+        "    # also where",
+        "commit::a_contract_that_a_dead_coordinator_linked_is_made_durable_and_read_back",
+        "its coordinator died between link and fsync",
+    ),
+    _mutant(
+        "the-committer-does-not-read-its-contract", "manifest",
+        "    read_contract(run, contract.digest)\n",
+        "",
+        "commit::a_contract_that_a_dead_coordinator_linked_is_made_durable_and_read_back",
+        "another file has the contract's name",
+    ),
+    _mutant(
+        "an-empty-array-may-have-any-other-length", "contribution",
+        "count_of([length or 1 for length in shape])",
+        "count_of(shape)",
+        "contribution::an_array_that_cannot_be_is_not_recorded",
+        "no rows of more columns than numpy multiplies",
+    ),
+    _mutant(
+        "a-value-carries-no-versions", "cut",
+        "        for role in roles_of(each):",
+        "        for role in {item.role for item in each.items}:",
+        "cut::a_role_that_is_a_value_carries_its_versions_too",
+        "a cursor as a number",
+    ),
+    _mutant(
+        "a-constant-has-any-length", "contract",
+        " or abs(value) > LARGEST or",
+        " or",
+        "contract::what_a_contract_cannot_say_is_refused",
+        "a product that would never end",
+    ),
+    _mutant(
+        "a-log-record-has-any-length", "log",
+        "run.log.read(slot_name(sequence), SMALL_BYTES)",
+        "run.log.read(slot_name(sequence), 64 << 20)",
+        "reading::what_a_damaged_record_holds_is_not_passed_on",
+        "a record that somebody made long",
     ),
 )  # fmt: skip

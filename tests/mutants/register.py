@@ -4,6 +4,11 @@ from typing import Final
 
 from tests.mutants import (
     answers,
+    checkpoints_learner,
+    checkpoints_others,
+    checkpoints_records,
+    checkpoints_session,
+    checkpoints_store,
     commanding,
     deadlines,
     dying,
@@ -27,4 +32,9 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *commanding.MUTANTS,
     *operating.MUTANTS,
     *dying.MUTANTS,
+    *checkpoints_store.MUTANTS,
+    *checkpoints_session.MUTANTS,
+    *checkpoints_learner.MUTANTS,
+    *checkpoints_others.MUTANTS,
+    *checkpoints_records.MUTANTS,
 )

@@ -99,9 +99,9 @@ class Answered(Exception):
 class Writer:
     """A real process that does with the store what it is told, one line a command."""
 
-    def __init__(self, root: Path, run: str = "r1") -> None:
+    def __init__(self, root: Path, run: str = "r1", *, under: Sequence[str] = ()) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.services.checkpoints.writer", str(root), run],
+            [*under, sys.executable, "-m", "tests.services.checkpoints.writer", str(root), run],
             cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
 
@@ -165,9 +165,9 @@ class Writer:
 
 
 @contextmanager
-def writer(root: Path, run: str = "r1") -> Iterator[Writer]:
-    """A writer process for the length of a test."""
-    process = Writer(root, run)
+def writer(root: Path, run: str = "r1", *, under: Sequence[str] = ()) -> Iterator[Writer]:
+    """A writer process for the length of a test; `under` is the beginning of a command that starts it."""
+    process = Writer(root, run, under=under)
     try:
         yield process
     finally:

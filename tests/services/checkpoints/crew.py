@@ -70,6 +70,8 @@ class Player:
 
     def __init__(self, story: str, told: dict[str, Any], output: Path) -> None:
         self._output = output
+        for suffix in (".out", ".err"):  # who is killed before it has begun has said nothing
+            output.with_suffix(suffix).touch()
         self.pid: int = nursery().ask(story=story, told=told, output=str(output))["pid"]
         self.returncode: int | None = None
         self.said: list[dict[str, Any]] = []

@@ -1,5 +1,6 @@
 """Contributors that only speak with each other."""
 
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -27,6 +28,17 @@ def words(say: Say, *, root: str, launch: str, rank: int, world: int, seconds: f
     group.close()
 
 
+def gone(say: Say, *, root: str, launch: str, rank: int, world: int, **_: Any) -> None:
+    """Whether the coordinator is."""
+    say(gone=meeting(root, launch, rank, world).gone(0))
+
+
+def held(say: Say, *, root: str, launch: str, rank: int, world: int, **_: Any) -> None:
+    """Be there and say nothing, until it is killed."""
+    say(here=meeting(root, launch, rank, world).rank)
+    signal.pause()
+
+
 def failing(say: Say, *, root: str, launch: str, rank: int, world: int, **_: Any) -> None:
     """Contributor 1 says an error; 2 never comes: the coordinator does not wait for it, and passes the error on."""
     group = meeting(root, launch, rank, world)
@@ -41,4 +53,4 @@ def failing(say: Say, *, root: str, launch: str, rank: int, world: int, **_: Any
     raise error
 
 
-STORIES = {"meeting-words": words, "meeting-failing": failing}
+STORIES = {"meeting-words": words, "meeting-failing": failing, "meeting-gone": gone, "meeting-held": held}

@@ -309,6 +309,10 @@ class Script:
         """A weight is not a number, or a number again."""
         self._trainer.w[0, 0] = float("nan") if value is None else value
 
+    def do_big_endian(self) -> None:
+        """The live weights have their bytes in the other order, which no checkpoint has."""
+        self._trainer.items["w"] = dataclasses.replace(self._trainer.items["w"], array=self._trainer.w.astype(">f8"))
+
     def do_advance(self, by: Mapping[str, int]) -> None:
         """Counters move alone."""
         with self._trainer.versions.mutation():
@@ -317,6 +321,10 @@ class Script:
     def do_await(self, name: str) -> None:
         """Wait for the test."""
         assert wait_for(self._folder / name, longest_seconds=60)
+
+    def do_touch(self, name: str) -> None:
+        """The test is told."""
+        self._folder.joinpath(name).touch()
 
     def do_tell(self) -> dict[str, Any]:
         """The live state."""
@@ -377,6 +385,23 @@ def until_stopped(say: Say, *, signalled: Sequence[int] = (), **given: Any) -> N
             if stop and save is not None:
                 say(stopped=trainer.updates, saved=save.wait().versions["updates"])
                 return
+
+
+def signalled_in_close(say: Say, **given: Any) -> None:
+    """The stop signal comes while `close` waits for the last save."""
+    trainer = Trainer(given["rank"], given["world"])
+    session = opened(**given)
+    trainer.update()
+    save = session.save_async(trainer.state)
+    settle = save.settle
+
+    def signalled() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        settle()
+
+    setattr(save, "settle", signalled)  # noqa: B010 - the moment that is to be met
+    session.close()
+    say(saved=save.wait().sequence, handler=signal.getsignal(signal.SIGTERM) is signal.SIG_DFL)
 
 
 def live_writer(say: Say, **given: Any) -> None:
@@ -465,6 +490,7 @@ STORIES: dict[str, Callable[..., None]] = {
     "mutations": mutations,
     "script": script,
     "until-stopped": until_stopped,
+    "signalled-in-close": signalled_in_close,
     "live-writer": live_writer,
     "delays": delays,
 }

@@ -1,6 +1,8 @@
 """A commit, by real processes: the old checkpoint or the new one, whole, wherever the process dies."""
 
 import signal
+import subprocess
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from tests.services.checkpoints.bench import (
     LAUNCH,
     Answered,
     Writer,
+    item,
     many,
     one,
     save_id,
@@ -154,6 +157,7 @@ def test_the_order_of_a_commit_is_the_guarantee(saved: Writer, tmp_path: Path) -
     folder = f"data/1-{save_id(2)}"
     calls = [call.replace(f"{tmp_path}", "").replace("/runs/r1/", "") for call in saved.ask("calls")]
     assert [call for call in calls if call.split()[0] in {"fsync", "link"}] == [
+        "fsync contracts",
         f"fsync {folder}/manifest.json", f"link {folder}/manifest.json", f"fsync {folder}", "fsync data",
         "fsync log/3.json", "link log/3.json", "fsync log", "fsync /runs/r1", "fsync /runs", "fsync ",
     ]  # fmt: skip
@@ -212,3 +216,50 @@ def test_wherever_a_save_is_killed_the_old_or_the_new_checkpoint_is_there(tmp_pa
         assert a.ask("verify") == []
     finally:
         a.kill()
+
+
+def test_a_contract_that_a_dead_coordinator_linked_is_made_durable_and_read_back(saved: Writer, tmp_path: Path) -> None:
+    """Without it nothing could be read: it may be linked and not durable, or not be it."""
+    contribute(saved, [versions(101)] * 3)
+    saved.ask("calls")
+    saved.ask("commit", save_id=save_id(2), world=["0", "1", "2"])
+    calls = [call for call in saved.ask("calls") if call.endswith(("contracts", "log/3.json"))]
+    assert calls[0] == f"fsync {tmp_path}/runs/r1/contracts"
+    (only,) = (tmp_path / "runs/r1/contracts").iterdir()
+    only.write_bytes(b"{}")
+    saved.contribute(save_id(3), many(102, 3, WHOLE), versions(102))
+    with pytest.raises(Answered) as caught:
+        saved.ask("commit", save_id=save_id(3), world=["0", "1", "2"])
+    assert caught.value.kind == "ManifestInvalid"
+    assert not (tmp_path / "runs/r1/log/4.json").exists()
+
+
+def small_disk(root: Path) -> list[str]:
+    """The beginning of a command that sees a file system of 1 MiB there; or files of 64 KiB, where none is mounted."""
+    mounted = ["unshare", "-rm", "sh", "-c", 'mount -t tmpfs -o size=1m none "$0" && exec "$@"', str(root)]
+    if subprocess.run([*mounted, "true"], check=False, capture_output=True).returncode == 0:
+        return mounted
+    return ["sh", "-c", 'ulimit -f 128 && exec "$@"', "sh"]
+
+
+def test_a_disk_that_fills_up_keeps_what_was_acknowledged_and_takes_saves_again(tmp_path: Path) -> None:
+    """C31: the kernel's own refusal, wherever in a save it comes; what retention frees is room for the next save."""
+    with writer(tmp_path, under=small_disk(tmp_path)) as a:
+        a.ask("open", writer="a", launch=LAUNCH)
+        acknowledged = 1
+        with pytest.raises(Answered) as caught:  # noqa: PT012 - every save is larger than the one before it
+            for updates in range(1, 100):
+                rows = np.full((500 * updates, 2), updates)
+                items = [item("w", rows), item("m.w", rows, role="moment_m")]
+                acknowledged = a.save(save_id(updates), {"0": items}, versions(updates))
+        assert acknowledged > 3
+        assert caught.value.kind in {"CommitFailed", "OSError"}
+        assert "No space left" in caught.value.message or "File too large" in caught.value.message
+        found = a.ask("latest")
+        assert (found["sequence"], found["updates"]) == (acknowledged, acknowledged - 1)
+        assert a.ask("verify") == []
+        with suppress(Answered):  # a mark needs room, too
+            a.ask("prune", now=4e9)
+        assert a.ask("prune", now=5e9)["kept"] == [acknowledged - 1, acknowledged]
+        assert a.save(save_id(200), many(200, 1, WHOLE), versions(200)) == acknowledged + 1
+        assert a.ask("verify") == []

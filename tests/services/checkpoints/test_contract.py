@@ -57,6 +57,10 @@ def changed(role: str, **members: Any) -> dict[str, Any]:
     [
         {"format": "counterfoil-checkpoint-1"},
         {"name": "../x"},
+        {"versions": {**DOCUMENT["versions"], "updates": ["shared"]}},
+        {"roles": {**DOCUMENT["roles"], "param": {"placement": "sharded", "finite": ["refuse"]}}},
+        {"constants": {"start": 0, "batch": 2**63}},
+        {"reproducibility": {"rtol": float("inf"), "atol": 0}},
         {"boundary": ""},
         {"versions": {"step": "shared"}},
         {"versions": {**DOCUMENT["versions"], "updates": "both"}},

@@ -162,6 +162,7 @@ def test_shards_of_a_half_precision_array_come_back_whole(tmp_path: Path) -> Non
         {"items": [{"digest": ""}]},
         {"items": [{"finite": 1}]},
         {"items": [{}, {}]},
+        {"items": [{}, {"offset": 4096}]},
         {"items": [7]},
         {"items": 7},
         {"values": []},
@@ -243,3 +244,11 @@ def test_items_keep_the_bench_honest(tmp_path: Path) -> None:
 def test_every_refusal_is_a_checkpoint_error() -> None:
     """So that one clause catches them all."""
     assert issubclass(DuplicateContributor, CheckpointError)
+
+
+@pytest.mark.parametrize("shape", [(2**62, 0), (2**40, 0, 2**20), (2**60,)])
+def test_an_array_that_cannot_be_is_not_recorded(folder: fs.Folder, shape: tuple[int, ...]) -> None:
+    """Also an empty one: numpy multiplies its other lengths all the same, and a reader would end there."""
+    box = ((0, 0), *((0, length) for length in shape[1:]))
+    with pytest.raises(ManifestInvalid, match="larger than any file"):
+        write(folder, staged("w", np.zeros(0), global_shape=shape, box=box))

@@ -258,3 +258,20 @@ def test_a_contributor_stands_once() -> None:
     with pytest.raises(DuplicateContributor, match="0 stands twice"):
         check_world(["0", "1", "0"])
     assert roles_of(rank(0, versions(3))) == {"param", "moment_m", "cursor"}
+
+
+def test_many_contributors_are_told_apart_without_comparing_all_pairs() -> None:
+    """A manifest of a million names is no way to keep a reader busy, and a thousand real ones hold replicas."""
+    many = [str(number) for number in range(200_000)]
+    assert check_world(many) == tuple(many)
+    with pytest.raises(DuplicateContributor, match="17 stands twice"):
+        check_world([*many, "17"])
+
+
+def test_a_role_that_is_a_value_carries_its_versions_too() -> None:
+    """The coordinator gives the cursor as a number, and says at which update."""
+    roles = {**DOCUMENT["roles"], "cursor": {**DOCUMENT["roles"]["cursor"], "versions": ["draws"]}}
+    rules = contract(roles=roles, versions={**DOCUMENT["versions"], "draws": "shared"})
+    checked(rank(0, versions(3, draws=6), of=1), rules=rules)
+    with pytest.raises(InvariantViolation, match="holds cursor and does not state draws"):
+        checked(rank(0, versions(3), of=1), rules=rules)

@@ -99,3 +99,10 @@ def test_a_name_without_such_a_value_is_no_zero(text: str) -> None:
     """It refuses the cut."""
     with pytest.raises(InvariantViolation):
         parse(text).value(NAMES)
+
+
+def test_a_number_that_nobody_could_write_is_said_by_its_size() -> None:
+    """Products are exact, however long; Python itself refuses to write so many digits."""
+    text = "*".join(["a"] * 2000)
+    assert parse(f"{text} == 0").why_false({"a": 2**63 - 1}) == "2**125999.. != 0"
+    assert parse(f"0 - {text} == 0").why_false({"a": 2}) == "-2**2000.. != 0"

@@ -73,3 +73,9 @@ def test_a_contributors_own_refuses_another_layout(run: Run) -> None:
 def test_the_weights_profile_compares_weights(run: Run) -> None:
     """The moments ask for no place there."""
     assert fits(run, ALL[:1], profile="weights") == ("w",)
+
+
+def test_a_setting_that_no_record_holds_is_said(run: Run) -> None:
+    """All contributors hear of it, and no checkpoint is taken for damaged."""
+    with pytest.raises(Incompatible, match="config has a value that no record holds"):
+        fits(run, ALL, config={"schedule": {1, 2}})

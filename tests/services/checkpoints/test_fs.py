@@ -183,3 +183,42 @@ def test_a_new_folder_is_durable_in_its_parent(tmp_path: Path, calls: list[str])
 def test_the_writer_says_whether_the_page_cache_was_passed(folder: fs.Folder) -> None:
     """As the file system decided, by trying."""
     assert folder.write_new("x", [memoryview(b"1")]) in {True, False}
+
+
+@pytest.mark.parametrize("code", [errno.EEXIST, errno.EIO])
+def test_a_link_whose_answer_was_lost_is_ours(folder: fs.Folder, tmp_path: Path, code: int) -> None:
+    """A file server made it and said otherwise: both names are one file. Somebody else's file is still not ours."""
+
+    def lie(_number: int, moment: str, call: str) -> None:
+        if call.startswith("link") and moment == "after":
+            raise OSError(code, os.strerror(code))
+
+    fs.on_mutation = lie
+    try:
+        assert folder.publish("x", b"mine")
+        assert not folder.publish("x", b"yours")
+    finally:
+        fs.on_mutation = None
+    assert folder.read("x", 10) == b"mine"
+    assert [each.name for each in tmp_path.iterdir()] == ["x"]
+
+
+def test_what_could_not_be_written_gives_its_room_back(folder: fs.Folder, tmp_path: Path) -> None:
+    """On a full disk, parts of files would keep it full; what was there before stays."""
+
+    def refuse(_number: int, _moment: str, call: str) -> None:
+        if call.startswith("fsync"):
+            raise OSError(errno.ENOSPC, "full")
+
+    folder.write_new("kept", [memoryview(b"1")])
+    fs.on_mutation = refuse
+    try:
+        with pytest.raises(OSError, match="full"):
+            folder.publish("x", b"1")
+        with pytest.raises(OSError, match="full"):
+            folder.write_new("y", [memoryview(b"1")])
+        with pytest.raises(FileExistsError):
+            folder.write_new("kept", [memoryview(b"2")])
+    finally:
+        fs.on_mutation = None
+    assert [each.name for each in tmp_path.iterdir()] == ["kept"]

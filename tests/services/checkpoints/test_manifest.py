@@ -8,7 +8,7 @@ import pytest
 
 from services.checkpoints.errors import CheckpointError, DigestMismatch, ManifestInvalid
 from services.checkpoints.layout import Run
-from services.checkpoints.manifest import FORMAT, read_contract, runtime
+from services.checkpoints.manifest import FORMAT, read_contract, read_contributions, runtime
 from services.checkpoints.reading import load
 from tests.services.checkpoints import forging
 from tests.services.checkpoints.bench import contract
@@ -25,6 +25,16 @@ def test_a_manifest_says_everything_that_a_restore_is_judged_by(run: Run) -> Non
     assert (found.values, found.config, found.effects) == ({"cursor": 4}, {"schedule": 1000}, None)
     assert found.timing == {"blocked_seconds": 0.5, "bytes": found.data_bytes}
     assert set(found.runtime) == set(runtime()) == {"python", "numpy", "blas", "cpu", "system"}
+
+
+def test_all_records_together_have_a_bound(run: Run) -> None:
+    """Each of three is far within its own."""
+    found = load(run, 3)
+    world, sizes = found.manifest.contributors, [each.record_bytes for each in found.contributions.values()]
+    with run.save(found.manifest.epoch, found.manifest.save_id) as folder:
+        read_contributions(folder, found.manifest.save_id, world, room=sum(sizes))
+        with pytest.raises(ManifestInvalid, match="more"):
+            read_contributions(folder, found.manifest.save_id, world, room=sum(sizes) - 1)
 
 
 def test_no_path_stands_in_a_manifest(root: Path) -> None:

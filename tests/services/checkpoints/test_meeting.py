@@ -1,5 +1,7 @@
 """The meeting of one launch, between real processes."""
 
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,7 +23,9 @@ def test_words_reach_everybody_and_a_name_can_be_taken_back_by_who_said_it(crew:
     launch = new_launch()
     players = crew.play("meeting-words", 3, launch=launch)
     assert [player.said for player in players] == [[{"sum": 3}, {"sum": 3}]] * 3
-    assert sorted(path.name for path in crew.root.glob(f"runs/r1/meet/{launch}/*")) == ["sum.1", "sum.2"]
+    assert sorted(path.name for path in crew.root.glob(f"runs/r1/meet/{launch}/*")) == [
+        "here.0", "here.1", "here.2", "sum.1", "sum.2",
+    ]  # fmt: skip
 
 
 def test_who_does_not_speak_in_time_is_named(crew: Crew) -> None:
@@ -58,3 +62,30 @@ def test_an_error_ends_a_gathering_at_once_and_travels_by_name(crew: Crew) -> No
     assert [player.last for player in players] == [
         {"error": "NonFinite", "message": "contributor 1: item w holds NaN"}
     ] * 2
+
+
+@pytest.mark.parametrize("ended", [0, 1])
+def test_who_has_ended_is_not_waited_for(crew: Crew, ended: int) -> None:
+    """A deadline of an hour: the coordinator and a contributor, each killed while the other waits for it."""
+    launch = new_launch()
+    (dead,) = crew.start("meeting-held", 2, ranks=[ended], launch=launch)
+    crew.there(f"runs/r1/meet/{launch}/here.{ended}")
+    dead.kill()
+    (player,) = crew.play("meeting-words", 2, ranks=[1 - ended], launch=launch, seconds=3600)
+    assert player.last["error"] == ("ContributorMissing" if ended else "CoordinatorLost")
+
+
+def test_who_has_ended_is_gone_and_who_is_stopped_or_of_another_kernel_is_not(crew: Crew) -> None:
+    """The lock goes with its process; no conclusion is drawn from what another kernel may hold."""
+    launch = new_launch()
+    (stopped,) = crew.start("meeting-words", 2, ranks=[0], launch=launch)
+    crew.there(f"runs/r1/meet/{launch}/here.0")
+    os.kill(stopped.pid, signal.SIGSTOP)
+    assert [player.last for player in crew.play("meeting-gone", 2, ranks=[1], launch=launch)] == [{"gone": False}]
+    stopped.kill()
+    (player,) = crew.play("meeting-gone", 3, ranks=[2], launch=launch)
+    assert player.last == {"gone": True}
+    folder = crew.root / "runs/r1/meet" / launch
+    folder.joinpath("here.0").write_text('{"kernel":"another"}')
+    (player,) = crew.play("meeting-gone", 4, ranks=[3], launch=launch)
+    assert player.last == {"gone": False}

@@ -2,12 +2,16 @@
 
 import itertools
 import os
+import resource
+import sys
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from blake3 import blake3
 
 from services.checkpoints.boxes import Box
 from services.checkpoints.errors import (
@@ -35,6 +39,7 @@ from services.checkpoints.reading import (
     verify,
     verify_items,
 )
+from services.checkpoints.records import canonical, sealed
 from tests.services.checkpoints import forging
 from tests.services.checkpoints.bench import LAUNCH, item, one, save_id, versions, writer
 from tests.services.checkpoints.conftest import WEIGHTS
@@ -285,3 +290,133 @@ def test_all_errors_are_of_one_family() -> None:
     """One clause catches them."""
     assert issubclass(Retired, CheckpointError)
     assert not issubclass(Retired, Damaged)
+
+
+def grow(root: Path, sequence: int, nbytes: int) -> None:
+    """A contributor's last item, made of so many zeros that no disk holds: a sparse file, and a record that is true."""
+    path = forging.paths(root, sequence)[1] / "2.bin"
+    digest = blake3()
+    for _ in range(nbytes >> 20):
+        digest.update(bytes(1 << 20))
+
+    def change(raw: dict[str, Any]) -> None:
+        own = raw["items"][-1]
+        own.update(global_shape=[nbytes // 8], box=[[0, nbytes // 8]], nbytes=nbytes, digest=digest.hexdigest())
+        own["dtype"] = "float64"
+        os.truncate(path, own["offset"])
+        os.truncate(path, own["offset"] + nbytes)
+
+    forging.record(root, sequence, "2", change)
+    forging.manifest(root, sequence, lambda raw: raw["records"][2].update(bytes=path.stat().st_size))
+
+
+def test_a_large_item_is_verified_in_little_memory(root: Path, run: Run) -> None:
+    """What it says it has is nobody's measure: a piece at a time."""
+    grow(root, 4, 96 << 20)
+    found = load(run, 4)
+    tracemalloc.start()
+    try:
+        verify_items(run, found)
+        assert tracemalloc.get_traced_memory()[1] < 32 << 20
+    finally:
+        tracemalloc.stop()
+    with (forging.paths(root, 4)[1] / "2.bin").open("r+b") as file:
+        file.seek(-1, os.SEEK_END)
+        file.write(b"x")
+    with pytest.raises(DigestMismatch, match="item g of contributor 2"):
+        verify_items(run, found)
+
+
+def test_an_item_that_no_memory_holds_is_refused_by_name(root: Path, run: Run) -> None:
+    """Incompatible with this machine, and not damaged: nobody falls back for it."""
+    grow(root, 4, 512 << 20)
+    found = load(run, 4)
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (256 << 20), hard))
+    try:
+        with pytest.raises(Incompatible, match="more than there is memory for"):
+            read_items(run, found, [Want(name="g", contributor="2")])
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+@pytest.mark.parametrize("name", ["log/4.json", "data", "contracts"])
+def test_what_may_not_be_read_is_named(root: Path, run: Run, name: str) -> None:
+    """Whatever the file system says: no error of another family comes out."""
+    path = root / "runs/r1" / name
+    path = next(path.iterdir()) if name == "contracts" else path
+    path = forging.paths(root, 4)[1] / "manifest.json" if name == "data" else path
+    path.chmod(0)
+    root_user = os.geteuid() == 0
+    if root_user:
+        os.seteuid(65534)  # whom permissions bind
+    try:
+        found, skipped = latest(run)
+        assert 4 in [each.sequence for each in skipped]
+        assert all("permission" in each.reason.lower() for each in skipped)
+        assert (None if found is None else found.sequence) == (None if name == "contracts" else 3)
+        assert 4 in [each.sequence for each in verify(run)]
+        for ask in (lambda: latest(run, strict=True), lambda: load(run, 4)):
+            with pytest.raises(Damaged, match=r"(?i)permission"):
+                ask()
+    finally:
+        if root_user:
+            os.seteuid(0)
+
+
+def test_a_slot_of_a_huge_number_makes_one_gap(root: Path, run: Run) -> None:
+    """And not one report for each number in between."""
+    (root / "runs/r1/log/999999999999999999.json").write_text("")
+    assert [(each.sequence, each.reason.partition(":")[0]) for each in verify(run)] == [
+        (5, "the log has a gap up to slot 999999999999999998"), (999999999999999999, "ManifestInvalid"),
+    ]  # fmt: skip
+    with pytest.raises(ManifestInvalid, match="slot 5"):
+        open_epoch(run, LAUNCH, "b")
+
+
+def test_a_slot_that_is_gone_is_named_by_who_is_strict(root: Path, run: Run) -> None:
+    """The newest record is there, and one before it is not."""
+    (root / "runs/r1/log/4.json").unlink()
+    found, skipped = latest(run, before=5)
+    assert found is not None
+    assert (found.sequence, [each.sequence for each in skipped]) == (3, [4])
+    with pytest.raises(ManifestInvalid, match="slot 4"):
+        latest(run, before=5, strict=True)
+
+
+def test_what_a_damaged_record_holds_is_not_passed_on(root: Path, run: Run) -> None:
+    """A log's record is small, and a reason is read by a person."""
+    os.truncate(root / "runs/r1/log/4.json", 1 << 20)
+    forging.manifest(root, 3, lambda raw: raw.update(run="x" * 1_000_000))
+    found, skipped = latest(run)
+    assert found is not None
+    assert found.sequence == 2
+    assert "more than the 65536" in skipped[0].reason
+    assert len(skipped[1].reason) <= 1000
+
+
+@pytest.mark.parametrize("before", [0, 2000])
+def test_the_newest_is_found_however_many_there_were(root: Path, before: int) -> None:
+    """As many files are opened behind two thousand earlier checkpoints as behind none."""
+    with writer(root) as a:
+        assert a.ask("open", writer="b", launch=LAUNCH) == 5
+        for number in range(before):
+            record = {"format": "counterfoil-log-1", "run": "r1", "sequence": 6 + number, "kind": "commit", "epoch": 5}
+            named = {"writer": "b", "save_id": save_id(10_000 + number), "manifest": "0" * 64}
+            (root / f"runs/r1/log/{6 + number}.json").write_bytes(canonical(sealed({**record, **named})))
+        assert a.ask("open", writer="b", launch=LAUNCH) == 6 + before
+        assert a.save(save_id(9), one(4), versions(4)) == 7 + before
+    opened: list[str] = []
+    sys.addaudithook(lambda event, told: opened.append(str(told[0])) if event == "open" and counting else None)
+    with Run.open(root, "r1") as run:
+        counting.append(True)
+        found = latest(run)[0]
+        counting.clear()
+    assert found is not None
+    assert found.sequence == 7 + before
+    # The record, the folder, its manifest, the contract, one contributor's record and bytes.
+    assert len(opened) == 6
+
+
+counting: list[bool] = []

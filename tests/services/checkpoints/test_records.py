@@ -98,10 +98,12 @@ def test_a_record_longer_than_its_bound_is_not_parsed() -> None:
 
 
 def test_a_persons_document_may_have_spaces_and_fractions() -> None:
-    """And still no key twice."""
+    """And still no key twice, and no number that is none."""
     assert parse(b'{ "rtol": 1e-6 }', by_hand=True) == {"rtol": 1e-6}
-    with pytest.raises(ManifestInvalid):
+    with pytest.raises(ManifestInvalid, match="twice"):
         parse(b'{"a": 1, "a": 2}', by_hand=True)
+    with pytest.raises(ManifestInvalid, match="NaN"):
+        parse(b'{"a": NaN}', by_hand=True)
 
 
 def test_a_digest_is_of_everything_but_itself() -> None:

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.services.checkpoints.crew import Crew
+from services.checkpoints.delays import wait_for
+from tests.services.checkpoints.crew import PATIENCE_SECONDS, Crew
 from tests.services.checkpoints.session_stories import CONTRACT, whole
 from tests.services.checkpoints.test_session import told
 
@@ -182,3 +183,43 @@ def test_a_restore_beside_a_journal_needs_its_watermark_and_says_what_it_does_no
         assert resumed["sequence"] == 2
     for (said,) in told(players, "not-undone"):
         assert (said["undone"], said["not_undone"][0]["reservation_id"]) == (0, "reservation-2")
+
+
+def test_a_coordinator_that_comes_late_with_its_verdict_swaps_nothing_in_alone(crew: Crew) -> None:
+    """Contributor 1 has given up by then: neither has resumed, and neither state was touched."""
+    crew.play("script", 2, steps=[["update"], ["save"]])
+    late = {"persist_seconds": 1.0, "margin_seconds": 0.5}
+    steps = [["resume"], ["touch", "gave-up"], ["await", "over"]]
+    players = crew.start(
+        "script", 2, steps=steps[:1], deadlines=late, by_rank={0: {"hold": ["voted"]}, 1: {"steps": steps}}
+    )
+    crew.held("voted", 0)
+    assert wait_for(crew.folder / "gave-up", longest_seconds=PATIENCE_SECONDS)
+    crew.let_go("voted", 0)
+    players[0].end()
+    crew.folder.joinpath("over").touch()
+    players[1].end()
+    (missed,), (lost,) = told(players, "resume")
+    assert (missed["error"], missed["untouched"]) == ("ContributorMissing", True)
+    assert (lost["error"], lost["untouched"]) == ("CoordinatorLost", True)
+
+
+def test_what_is_no_watermark_is_refused_by_all_and_makes_no_checkpoint_a_damaged_one(crew: Crew) -> None:
+    """Neither kept at a save nor believed at a restore: the checkpoint before, without one, is not taken instead."""
+    kept: dict[str, Any] = {"journal_id": "1f", "seal": None, "pending": []}
+    steps = [["update"], ["save"], ["update"], ["save-beside", {**kept, "seal": 3}], ["save-beside", kept]]
+    for refused, saved in told(crew.play("script", 2, steps=steps), "save-beside"):
+        assert refused["error"] == "ManifestInvalid"
+        assert saved["saved"] == 3
+    players = crew.play("script", 2, steps=[["resume", {"watermark": {**kept, "seal": 3}}]])
+    for (refused,) in told(players, "resume"):
+        assert (refused["error"], refused["untouched"]) == ("Incompatible", True)
+
+
+def test_a_live_array_that_no_checkpoint_can_have_is_no_damage(crew: Crew) -> None:
+    """Big-endian weights at contributor 1: all are told, and no checkpoint is passed over for it."""
+    crew.play("script", 2, steps=[["update"], ["save"], ["update"], ["save"]])
+    players = crew.play("script", 2, steps=[["resume"]], by_rank={1: {"steps": [["big-endian"], ["resume"]]}})
+    for (refused,) in told(players, "resume"):
+        assert (refused["error"], refused["untouched"]) == ("Incompatible", True)
+        assert "is big-endian" in refused["message"]

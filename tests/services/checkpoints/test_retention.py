@@ -1,6 +1,8 @@
 """Retention, by real processes: only the newest epoch, only after a mark and a grace, never the last good ones."""
 
-from collections.abc import Iterator
+import errno
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -210,6 +212,155 @@ def test_what_dead_writers_left_is_removed_when_it_is_old(tmp_path: Path) -> Non
     left = tmp_path / "runs/r1/log" / f"{fs.TEMPORARY}{'0' * 32}"
     left.write_text("")
     with Run.open(tmp_path, "r1") as run:
-        assert clear_temporaries(run.log, older_than_seconds=3600) == 0
+        assert clear_temporaries(run.log, older_than_seconds=3600, now=time.time()) == 0
         assert clear_temporaries(run.log, older_than_seconds=3600, now=FAR) == 1
     assert not left.exists()
+
+
+def test_what_waits_for_its_end_comes_back_when_too_few_count(trained: Writer, tmp_path: Path) -> None:
+    """Marked while two newer ones were whole; those are damaged since, and the marked ones are the last."""
+    trained.ask("prune")
+    for sequence in (4, 5):
+        forging.flip(forging.paths(tmp_path, sequence)[1] / "0.bin")
+    found = trained.ask("prune", now=FAR)
+    assert (found["kept"], found["removed"], found["damaged"]) == ([2, 3], [], [4, 5])
+    trained.tell("load", sequence=3)
+    assert trained.answer() == "loaded"
+    assert trained.ask("go")
+
+
+def test_one_more_is_brought_back_and_only_the_rest_goes(trained: Writer, tmp_path: Path) -> None:
+    """As many as are kept, newest first."""
+    trained.ask("prune")
+    forging.flip(forging.paths(tmp_path, 5)[1] / "0.bin")
+    found = trained.ask("prune", now=FAR)
+    assert (found["kept"], found["removed"], found["damaged"]) == ([3, 4], [2], [5])
+
+
+def test_nothing_that_is_marked_goes_while_too_few_count(tmp_path: Path) -> None:
+    """C46: weights alone do not count, and may be all that is left."""
+    with writer(tmp_path) as a:
+        a.ask("open", writer="a", launch=LAUNCH)
+        a.save(save_id(1), {"0": [item("w", [[1.0]])]}, versions(1), kind="weights_only")
+        for updates in (2, 3):
+            a.save(save_id(updates), one(updates), versions(updates))
+        assert a.ask("prune")["marked"] == [2]
+        forging.flip(forging.paths(tmp_path, 4)[1] / "0.bin")
+        assert a.ask("prune", now=FAR)["removed"] == []
+
+
+@pytest.mark.parametrize("damage", [forging.flip, Path.unlink])
+def test_what_a_record_names_that_cannot_be_read_is_not_abandoned(
+    trained: Writer, tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    """Its data is whole: the log's record may be brought back, the bytes could not."""
+    log, folder = forging.paths(tmp_path, 2)
+    before = log.read_bytes()
+    trained.contribute(save_id(7), one(7), versions(7))
+    with writer(tmp_path) as b:
+        b.ask("open", writer="b", launch=LATER)
+        damage(log)
+        found = b.ask("prune", now=FAR)
+        assert (found["abandoned"], found["damaged"]) == ([f"1-{save_id(7)}"], [2])
+        assert folder.is_dir()
+        log.write_bytes(before)
+        assert b.ask("verify") == []
+
+
+def test_a_mark_is_not_made_for_a_later_coordinators_run(trained: Writer, tmp_path: Path) -> None:
+    """D10: it read back for an hour; meanwhile another resumed from what it would mark."""
+    trained.ask("hold", call="link .*retired/3")
+    trained.tell("prune")
+    assert trained.answer()["held"].endswith("retired/3")
+    with writer(tmp_path) as b:
+        b.ask("open", writer="b", launch=LATER)
+        trained.tell("go")
+        with pytest.raises(Answered) as caught:
+            trained.answer()
+        assert caught.value.kind == "FencedWriter"
+    assert not (tmp_path / "runs/r1/retired/2").exists()
+
+
+def test_a_trainer_that_comes_while_a_command_looks_is_not_fenced(tmp_path: Path) -> None:
+    """D16: without --take-over, the slot behind what was looked at or none."""
+    with writer(tmp_path) as a, writer(tmp_path) as command:
+        command.ask("hold", call="link .*log/1.json")
+        command.tell("idle", take_it_over=False, writer="cli")
+        assert command.answer()["held"].endswith("log/1.json")
+        a.ask("open", writer="a", launch=LAUNCH)
+        command.tell("go")
+        with pytest.raises(Answered) as caught:
+            command.answer()
+        assert caught.value.kind == "FencedWriter"
+        assert a.save(save_id(1), one(1), versions(1)) == 2
+
+
+def test_on_a_full_disk_what_was_marked_goes(trained: Writer, tmp_path: Path) -> None:
+    """A mark needs room, which only a removal makes; then it is said that no more was marked."""
+    trained.ask("prune")
+    for updates in (8, 9):
+        trained.save(save_id(updates), one(updates), versions(updates))
+    trained.ask("fail", call="write .*retired", code=errno.ENOSPC)
+    with pytest.raises(Answered, match="No space left") as caught:
+        trained.ask("prune", now=FAR)
+    assert caught.value.kind == "CommitFailed"
+    assert [forging.paths(tmp_path, sequence)[1].exists() for sequence in (2, 3, 4, 5)] == [False, False, True, True]
+
+
+def test_a_pin_takes_no_other_pin_away(trained: Writer, tmp_path: Path) -> None:
+    """Another's is older than the mark, which therefore goes: the checkpoint stays pinned."""
+    trained.save(save_id(8), one(8), versions(8))
+    with writer(tmp_path) as b, writer(tmp_path) as c:
+        c.ask("hold", call="link .*pins/4")
+        c.tell("pin", sequence=4)
+        c.answer()
+        trained.ask("hold", call="link .*retired/4")
+        trained.ask("hold", call="fsync .*retired$")
+        trained.tell("prune")
+        assert trained.answer()["held"].endswith("retired/4")
+        b.ask("pin", sequence=4)
+        trained.tell("go")
+        assert trained.answer()["held"].endswith("retired")
+        c.tell("go")
+        with pytest.raises(Answered):
+            c.answer()
+        trained.tell("go")
+        assert 4 not in trained.answer()["marked"]
+        assert 4 not in trained.ask("prune", now=FAR)["marked"]
+
+
+def test_what_stands_in_the_way_stops_nothing(trained: Writer, tmp_path: Path) -> None:
+    """A file for a folder, a folder among the files, a mark that is not one: the rest goes all the same."""
+    data = tmp_path / "runs/r1/data"
+    trained.ask("prune")
+    (data / f"1-{save_id(20)}").write_text("")
+    (data / f"1-{save_id(21)}" / "somebodys").mkdir(parents=True)
+    (forging.paths(tmp_path, 2)[1] / "somebodys").mkdir()
+    (tmp_path / "runs/r1/retired/3").write_bytes(b"{")
+    with writer(tmp_path) as b:
+        b.ask("open", writer="b", launch=LATER)
+        found = b.ask("prune", now=FAR)
+        assert (found["removed"], found["abandoned"]) == ([2, 3], [f"1-{save_id(21)}"])
+    assert [each.name for each in forging.paths(tmp_path, 2)[1].iterdir()] == ["somebodys"]
+    assert (data / f"1-{save_id(20)}").is_file()
+
+
+@pytest.mark.usefixtures("trained")
+def test_the_words_of_dead_launches_and_unlinked_files_go_when_nobody_touches_them(tmp_path: Path) -> None:
+    """D12: only of launches that a later one fenced; one that has not opened yet, and the newest, are left."""
+    folder = tmp_path / "runs/r1"
+    unknown = "d" * 32
+    for launch in (LAUNCH, LATER, unknown):
+        (folder / "meet" / launch).mkdir()
+        (folder / "meet" / launch / "joined.1").write_text("{}")
+    left = [folder / inner / f"{fs.TEMPORARY}{'0' * 32}" for inner in ("log", "pins", f"data/1-{save_id(4)}", ".")]
+    for each in left:
+        each.write_text("")
+    with writer(tmp_path) as b:
+        b.ask("open", writer="b", launch=LATER)
+        b.ask("prune", grace_seconds=0)
+        assert len(list((folder / "meet").iterdir())) == 3
+        assert all(each.exists() for each in left)
+        b.ask("prune", now=FAR)
+    assert sorted(each.name for each in (folder / "meet").iterdir()) == [LATER, unknown]
+    assert not any(each.exists() for each in left)

@@ -1,6 +1,8 @@
 """A save is waited for or refused by name, for all contributors, and never mixed: real processes, real failures."""
 
 import errno
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -199,6 +201,92 @@ def test_who_loses_the_coordinator_after_the_release_reads_what_happened(
     players = crew.play("script", 3, steps=[["resume"]])
     there = [each.get("state") for (each,) in told(players, "resume")]
     assert there == ([None] * 3 if point == "recorded" else [whole(1, rank) for rank in range(3)])
+
+
+# Nobody waits for them in a test: what ends before the test's own limit was not ended by one of them.
+HOURS = {"entry_seconds": 3600.0, "capture_seconds": 3600.0, "persist_seconds": 3600.0, "margin_seconds": 3600.0}
+
+
+@pytest.mark.parametrize(
+    ("point", "ends"), [("declared", "CoordinatorLost"), ("recorded", "CommitUnknown"), ("committed", 2)]
+)
+def test_a_coordinator_that_has_died_on_this_host_is_waited_for_by_nobody(
+    crew: Crew, point: str, ends: str | int
+) -> None:
+    """However long the deadlines are: its lock is free."""
+    players = crew.start("script", 2, steps=[["update"], ["save"]], deadlines=HOURS, by_rank={0: {"hold": [point]}})
+    crew.held(point, 0)
+    players[0].kill()
+    (ended,) = told([players[1].end()], "save")[0]
+    assert ended.get("saved", ended.get("error")) == ends
+
+
+@pytest.mark.parametrize("point", ["declared", "staged"])
+def test_a_contributor_that_has_died_on_this_host_is_named_at_once(crew: Crew, point: str) -> None:
+    """Before its capture, or after the release with nothing written: the others hear of it from the coordinator."""
+    players = crew.start("script", 2, steps=[["update"], ["save"]], deadlines=HOURS, by_rank={1: {"hold": [point]}})
+    crew.held(point, 1)
+    players[1].kill()
+    (refused,) = told([players[0].end()], "save")[0]
+    assert refused["error"] == "ContributorMissing"
+    assert refused["message"].startswith("Contributor 1 ended and had ")
+
+
+def test_a_stopped_coordinator_is_not_a_dead_one(crew: Crew) -> None:
+    """SIGSTOP before the release and after the link: the others wait, and all have the checkpoint when it goes on."""
+    for point in ("captured", "committed"):
+        players = crew.start("script", 2, steps=[["update"], ["save"]], deadlines=HOURS, by_rank={0: {"hold": [point]}})
+        crew.held(point, 0)
+        os.kill(players[0].pid, signal.SIGSTOP)
+        crew.let_go(point, 0)
+        crew.there("runs/r1/data/*/captured.1")
+        os.kill(players[0].pid, signal.SIGCONT)
+        for player in players:
+            player.end()
+        saved = [each["saved"] for (each,) in told(players, "save")]
+        assert saved[0] == saved[1]
+
+
+def test_an_outcome_that_cannot_be_told_is_read_from_the_slot(crew: Crew) -> None:
+    """The disk is full after the commit: it is a checkpoint for all, and no failure at the coordinator."""
+    steps = [["update"], ["save"]]
+    players = crew.play(
+        "script", 2, steps=steps, deadlines={**HOURS, "margin_seconds": 0.5},
+        by_rank={0: {"steps": [["fail", "link*outcome", errno.ENOSPC], *steps]}},
+    )  # fmt: skip
+    assert [each.get("saved") for (each,) in told(players, "save")] == [2, 2]
+
+
+def test_a_disk_on_which_no_word_can_be_said_is_a_failure_by_name(crew: Crew) -> None:
+    """Not even the declaration: the coordinator's trainer gets the store's error, and the next save commits."""
+    steps = [["update"], ["save"], ["touch", "lost"], ["save"]]
+    full = [["update"], ["fail", "create*", errno.ENOSPC], ["save"], ["mend"], ["await", "lost"], ["save"]]
+    players = crew.play("script", 2, steps=steps, deadlines=SHORT, by_rank={0: {"steps": full}})
+    (failed, saved), (lost, heard) = told(players, "save")
+    assert (failed["error"], lost["error"]) == ("CommitFailed", "CoordinatorLost")
+    assert "No space left on device" in failed["message"]
+    assert (saved["saved"], heard["saved"]) == (2, 2)
+
+
+def test_who_reads_the_slot_of_a_lost_coordinator_makes_it_durable_first(crew: Crew) -> None:
+    """It may have died between the link and the fsync: where that fails here, the outcome is not known."""
+    steps = [["fail", "fsync*/log", errno.EIO], ["update"], ["save"]]
+    players = crew.start("script", 2, steps=steps[1:], by_rank={0: {"hold": ["committed"]}, 1: {"steps": steps}})
+    crew.held("committed", 0)
+    players[0].kill()
+    assert told([players[1].end()], "save")[0][0]["error"] == "CommitUnknown"
+
+
+def test_the_deadlines_are_those_that_the_coordinator_declared(crew: Crew) -> None:
+    """A contributor with shorter ones of its own calls no coordinator lost that has longer ones."""
+    players = crew.play(
+        "script", 2, steps=[["update"], ["save"]],
+        by_rank={
+            0: {"late": {"captured": 1.0, "recorded": 1.0}},
+            1: {"deadlines": {"capture_seconds": 0.1, "persist_seconds": 0.1, "margin_seconds": 0.1}},
+        },
+    )  # fmt: skip
+    assert [each.get("saved") for (each,) in told(players, "save")] == [2, 2]
 
 
 def test_a_second_save_waits_or_is_refused_as_was_chosen(crew: Crew) -> None:

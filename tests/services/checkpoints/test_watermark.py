@@ -52,6 +52,15 @@ def test_an_older_journal_is_behind() -> None:
         compare(kept(seal(3)), now(None, None))
 
 
+@pytest.mark.parametrize("last", [None, seal(3)])
+def test_a_journal_that_lost_entries_behind_its_last_seal_is_behind(last: Seal | None) -> None:
+    """Key-1 was pending at the cut, and no seal covers it: a copy that does not know it would begin it anew."""
+    cut = replace(kept(last, "key-1"), last_entry_id=9)
+    with pytest.raises(JournalBehind, match="come to entry 9; this one has come to entry 8"):
+        compare(cut, replace(now(last, last), last_entry_id=8))
+    assert compare(cut, replace(now(last, last), last_entry_id=9)).pending == ()
+
+
 def test_another_journal_is_a_fork() -> None:
     """However far it has come."""
     with pytest.raises(JournalForked, match=OTHER):
@@ -86,7 +95,7 @@ def test_what_was_pending_at_the_cut_has_to_be_settled_first() -> None:
 
 def test_what_a_manifest_keeps_is_read_again() -> None:
     """Where the journal stood and what was pending; what was committed is asked of the journal, later."""
-    mark = kept(seal(3), "key-1")
+    mark = replace(kept(seal(3), "key-1"), last_entry_id=9)
     assert read_watermark(mark.kept()) == mark
     assert read_watermark(kept(None).kept()) == kept(None)
 
@@ -108,7 +117,7 @@ def document() -> dict[str, Any]:
 def test_what_the_journal_prints_is_read() -> None:
     """Members that a checkpoint does not need are left alone."""
     read = read_watermark(document())
-    assert (read.seal, read.at) == (seal(2), seal(1))
+    assert (read.seal, read.at, read.last_entry_id) == (seal(2), seal(1), 9)
     assert read.committed_since[0].said == "r-1"
 
 
@@ -121,6 +130,8 @@ def test_what_the_journal_prints_is_read() -> None:
         {"seal": {"number": 0, "digest": "a" * 64}},
         {"seal": {"number": True, "digest": "a" * 64}},
         {"seal": {"number": 1, "digest": "A" * 64}},
+        {"last_entry_id": -1},
+        {"last_entry_id": "9"},
         {"pending": "key"},
         {"pending": [""]},
         {"pending": [1]},

@@ -95,6 +95,72 @@ def test_a_truncated_newest_one_is_passed_over_and_said(counterfoil: Run, root: 
     assert document["skipped"][0]["reason"].startswith("SizeMismatch: ")
 
 
+def test_a_restore_takes_the_one_before_a_flipped_byte_as_a_trainer_does(counterfoil: Run, root: Path) -> None:
+    """C35: also where only the digest tells; what was passed over is named, and by its number it is refused."""
+    _, newest = asked(counterfoil, root, "show")
+    (data,) = root.glob(f"runs/reference/data/*-{newest['save_id']}/1.bin")
+    data.write_bytes(bytes([data.read_bytes()[0] ^ 1]) + data.read_bytes()[1:])
+    code, document = asked(counterfoil, root, "restore")
+    assert (code, document["sequence"], document["skipped"][0]["sequence"]) == (0, 4, 6)
+    assert document["skipped"][0]["reason"].startswith("DigestMismatch: ")
+    assert asked(counterfoil, root, "restore", "--sequence", "6")[0] == 1
+
+
+def test_a_missing_record_hides_nothing(counterfoil: Run, root: Path) -> None:
+    """What lies behind the gap is listed, and nobody takes an older one for the newest."""
+    (root / "runs/reference/log/3.json").unlink()
+    rows = asked(counterfoil, root, "list")[1]["checkpoints"]
+    assert [(row["sequence"], row["state"]) for row in rows] == [
+        (6, "whole"), (4, "whole"), (3, "damaged"), (2, "whole"),
+    ]  # fmt: skip
+    for command in ("show", "restore", "timeline"):
+        code, document = asked(counterfoil, root, command)
+        assert (code, document["error"]["error"]) == (1, "ManifestInvalid")
+        assert "slot 3" in document["error"]["message"]
+    assert asked(counterfoil, root, "restore", "--sequence", "4")[0] == 0
+    code, document = asked(counterfoil, root, "verify")
+    assert (code, document["slots"]) == (1, 6)
+
+
+def test_what_is_shown_instead_of_the_newest_says_so(counterfoil: Run, root: Path) -> None:
+    """A damaged newest one is named on stderr; a missing file by its name alone."""
+    _, newest = asked(counterfoil, root, "show")
+    next(root.glob(f"runs/reference/data/*-{newest['save_id']}/manifest.json")).unlink()
+    done = counterfoil("checkpoint", "show", "--root", str(root), "--json")
+    assert json.loads(done.stdout)["sequence"] == 4
+    assert "passed over 6: SizeMismatch: checkpoint 6 lacks the file manifest.json" in done.stderr
+
+
+def test_what_was_asked_for_and_is_not_there_is_said(counterfoil: Run, root: Path, tmp_path: Path) -> None:
+    """Nothing that was not read is called whole, and no folder of the caller is taken for the store's."""
+    code, document = asked(counterfoil, root, "verify", "--sequence", "99")
+    assert (code, document["whole"], document["found"][0]["sequence"]) == (1, False, 99)
+    code, document = asked(counterfoil, root, "list", "--run", "other")
+    assert (code, "give one of reference as --run" in document["error"]["message"]) == (2, True)
+    assert asked(counterfoil, root, "list", "--run", "../x")[0] == 2
+    assert "is not there" in asked(counterfoil, tmp_path / "none", "list")[1]["error"]["message"]
+    (tmp_path / "file").touch()
+    code, document = asked(counterfoil, root, "restore", "--to", str(tmp_path / "file/to"))
+    assert (code, "name another folder" in document["error"]["message"]) == (2, True)
+    (tmp_path / "to.part").mkdir()
+    code, document = asked(counterfoil, root, "restore", "--to", str(tmp_path / "to"))
+    assert (code, "remove it" in document["error"]["message"]) == (2, True)
+    people = counterfoil("checkpoint", "pin", "4", "--remove", "--root", str(root)).stdout
+    assert people == "Checkpoint 4 was not pinned: nothing was changed.\n"
+    (root / "runs/reference/RUN.json").unlink()
+    assert "lacks RUN.json" in asked(counterfoil, root, "list")[1]["error"]["message"]
+
+
+def test_what_the_system_refuses_is_damage_by_name_and_no_defect(counterfoil: Run, root: Path) -> None:
+    """A folder where a file belongs, or a link in a circle: the others are listed, and nothing has a traceback."""
+    record = root / "runs/reference/log/3.json"
+    record.unlink()
+    record.symlink_to(record)
+    assert asked(counterfoil, root, "list")[1]["checkpoints"][2]["state"] == "damaged"
+    code, document = asked(counterfoil, root, "verify")
+    assert (code, [each["sequence"] for each in document["found"] if not each["usable"]]) == (1, [3])
+
+
 def test_a_restore_writes_the_arrays_that_were_saved(counterfoil: Run, root: Path, tmp_path: Path) -> None:
     """Joined from the shards, into a new folder only; the weights alone where they are asked for."""
     code, document = asked(counterfoil, root, "restore", "--to", str(tmp_path / "to"))

@@ -64,4 +64,6 @@ def test_a_kill_that_cannot_come_is_wrong_use(counterfoil: Run, tmp_path: Path) 
     assert counterfoil("train", "--root", root, "--updates", "8", "--kill-at", "6").returncode == 2
     assert counterfoil("train", "--root", root, "--kill-during", "save").returncode == 2
     assert counterfoil("train", "--ranks", "0").returncode == 2
+    both = counterfoil("train", "--root", root, "--kill-at", "4", "--kill-during", "save", "--weights-only", "--json")
+    assert (both.returncode, json.loads(both.stdout)["error"]["kind"]) == (2, "wrong-use")
     assert not (tmp_path / "ckpt").exists()

@@ -153,11 +153,17 @@ def test_a_correct_database_is_clean_and_counted(filled: Callable[[str], str], d
 
 @pytest.mark.timeout(300)  # some hundred verifications
 @pytest.mark.parametrize("name", [table.name for table in METADATA.sorted_tables])
-def test_every_single_change_of_a_table_is_found_and_named(bare: Bare, name: str) -> None:
-    """Each column flipped, emptied or filled, and rows deleted and doubled, in a row of each sort."""
+def test_every_single_change_of_a_table_is_found_and_named(
+    bare: Bare, name: str, dialect: str, request: pytest.FixtureRequest
+) -> None:
+    """Each column flipped, emptied or filled, and rows deleted and doubled, in a row of each sort.
+
+    What is read is judged without a database, so the short form tries one change in five on PostgreSQL.
+    """
     table = METADATA.tables[name]
+    each = 5 if dialect == "postgresql" and not request.config.getoption("long") else 1
     wrong = []
-    for change in changes(bare, table):
+    for change in list(changes(bare, table))[::each]:
         column, _, how = change.what.partition(" ")
         missing = how == "emptied" and not table.columns[column].nullable
         expected = {ROW} if missing else BROKEN[name][column]
