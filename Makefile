@@ -1,12 +1,13 @@
 # `make` alone prints what there is. Every target builds .venv/ first, once.
 PYTHON ?= python3
 STAMP := .venv/.installed
+TORCH := var/venv-torch/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo up wheel test schemathesis faults mutants bench bench-inventory lint compose-check
+.PHONY: help venv demo up wheel test test-torch schemathesis faults mutants bench bench-inventory bench-checkpoints-correctness lint compose-check
 
 help: ## what there is
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-30s %s\n", $$1, $$2}'
 
 venv: $(STAMP) ## build .venv/ from the hashed constraints
 
@@ -31,6 +32,16 @@ test: $(STAMP) ## lint, types, import contracts and every test
 	$(MAKE) --no-print-directory lint
 	.venv/bin/pytest --numprocesses 4 --dist worksteal
 
+$(TORCH): pyproject.toml
+	$(PYTHON) -m venv var/venv-torch
+	# The smaller build for processors alone, where the index has it; any other will do.
+	var/venv-torch/bin/pip install --quiet --no-compile 'torch==2.13.0+cpu' || var/venv-torch/bin/pip install --quiet --no-compile torch
+	var/venv-torch/bin/pip install --quiet --no-compile 'numpy>=2.4' 'ml-dtypes>=0.6' 'blake3>=1.0' 'pytest>=9.2' 'pytest-timeout>=2.4'
+	@touch $@
+
+test-torch: $(TORCH) ## the adapter for PyTorch, in an environment of its own in var/venv-torch
+	var/venv-torch/bin/python -m pytest tests/torch
+
 faults: $(STAMP) ## the fault campaigns with their full counts: races, kills, cuts, a death at every seam (`make test`: shorter)
 	.venv/bin/pytest tests/faults/inventory tests/faults/seams tests/faults/checkpoints tests/services/inventory/verification --long --timeout 1800 --numprocesses 2 --dist worksteal
 
@@ -48,6 +59,9 @@ lint: $(STAMP) ## ruff, mypy, import-linter
 
 bench: $(STAMP) ## what durability costs: on real parts, side by side in one run; about a quarter of an hour
 	.venv/bin/python -m benchmarks
+
+bench-checkpoints-correctness: $(TORCH) ## where a cut can go wrong: torch.distributed.checkpoint and ours, side by side
+	var/venv-torch/bin/python -W ignore -m benchmarks.checkpoint_correctness
 
 bench-inventory: $(STAMP) ## the inventory alone: against its framework, its database, and as receipts grow
 	.venv/bin/python -m benchmarks inventory

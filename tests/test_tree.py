@@ -59,6 +59,11 @@ WITHOUT_MIRROR = {
         ),
         "proven with the verification as a whole, by every single change of a correct database",
     ),
+    **dict.fromkeys(
+        (f"services/checkpoints/{name}.py" for name in ("torch", "torch_run", "torch_tensors", "store_group")),
+        "proven where torch is: tests/torch, which `make test-torch` runs",
+    ),
+    "benchmarks/checkpoint_correctness.py": "run where torch is: tests/torch/test_checkpoint_correctness.py",
     "services/journal/reads.py": "proven through the store",
     "services/stored.py": "proven with the verifications of both stores, which read through it",
     "benchmarks/__main__.py": "run by tests/benchmarks/test_command.py",

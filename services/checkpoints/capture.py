@@ -105,22 +105,23 @@ def capture(state: State, staging: Staging, placements: Placements, *, at: At = 
     """
     state.wait_ready()
     at("ready")
-    names = sorted(state.items)
     marks, versions, values = _read(state)
-    unmarked = [name for name in names if _is_unmarked(name, state.items[name], marks)]
-    before = {name: _digest_of_live(state.items[name].array) for name in unmarked}
+    items = state.items  # once, between the readings: a state may have to fetch them from a device
+    names = sorted(items)
+    unmarked = [name for name in names if _is_unmarked(name, items[name], marks)]
+    before = {name: _digest_of_live(items[name].array) for name in unmarked}
     at("marks-read")
     copies = []
-    places = staging.lay_out([state.items[name].array.nbytes for name in names])
+    places = staging.lay_out([items[name].array.nbytes for name in names])
     for name, place in zip(names, places, strict=True):
-        copies.append(_copy(name, state.items[name], placements, place))
+        copies.append(_copy(name, items[name], placements, place))
         at("item-copied")
     at("copied")
     for copy in copies:
         if copy.name in before and _digest(copy.buffer) != before[copy.name]:
             raise _changed(f"item {copy.name} changed between being looked at and being copied")
     for name in unmarked:
-        if _digest_of_live(state.items[name].array) != before[name]:
+        if _digest_of_live(items[name].array) != before[name]:
             raise _changed(f"item {name} changed while the others were copied")
     marks_after, versions_after, values_after = _read(state)
     _compare("source", marks, marks_after)

@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from .boxes import check_tiling
+from .boxes import Box, check_tiling
 from .contract import Contract, check_same_contract
 from .delays import At
 from .dtypes import Array, name_of
@@ -117,6 +117,7 @@ class _Part:
 
     found: Found
     arrays: Mapping[str, Array]
+    boxes: Mapping[str, Box]
     kept: Collection[str]
     not_undone: Mapping[str, Any] | None = None
 
@@ -228,18 +229,20 @@ class Restorer:
             return None, error_body(error)
         except OSError as error:
             return None, error_body(Damaged(f"checkpoint {offer['sequence']} cannot be read: {error}"))
-        boxes = {name: [list(bounds) for bounds in state.items[name].part] for name in part.arrays}
-        return part, {"boxes": boxes}
+        return part, {"boxes": {name: [list(bounds) for bounds in box] for name, box in part.boxes.items()}}
 
     def _read(self, found: Found, state: State, terms: Terms) -> _Part:
         me = contributor_id(self.group.rank)
         if "contract" not in terms.allow:
             check_same_contract(self.contract, found.manifest.contract_digest)
         roles = found.contract.profiles[terms.profile]
+        stored = {name: parts[0][1] for name, parts in found.cut.items.items()}
         try:
+            state = state.facing({name: (item.dtype, item.global_shape) for name, item in stored.items()})
+            items = state.items
             targets = [
                 Target(name=name, dtype=name_of(item.array), global_shape=tuple(item.shape), box=item.part)
-                for name, item in sorted(state.items.items())
+                for name, item in sorted(items.items())
                 if item.role in roles
             ]
         except ManifestInvalid as error:  # of the live state: no checkpoint is damaged by it
@@ -250,12 +253,13 @@ class Restorer:
             budget_bytes=terms.budget_bytes,
         )  # fmt: skip
         not_undone = _beside_journal(found, terms) if self.group.rank == COORDINATOR else None
-        wants = [Want(name=name, box=state.items[name].part, contributor=me) for name in taken]
-        kept = state.items.keys() - set(taken)
+        boxes = {name: items[name].part for name in taken}
+        wants = [Want(name=name, box=box, contributor=me) for name, box in boxes.items()]
+        kept = items.keys() - set(taken)
         arrays = read_items(self.run, found, wants)
         if terms.profile == "resume":
-            state.check(arrays, keep=kept)
-        return _Part(found=found, arrays=arrays, kept=kept, not_undone=not_undone)
+            state.check(arrays, values=_values_of(found, self.group.rank, self._world), keep=kept)
+        return _Part(found=found, arrays=arrays, boxes=boxes, kept=kept, not_undone=not_undone)
 
     def _decide(self, terms: Terms, part: _Part | None, vote: Body) -> Body:
         seconds = self.deadlines.persist_seconds

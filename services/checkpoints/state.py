@@ -182,23 +182,35 @@ class State:
     values: MutableMapping[str, Any] = field(default_factory=dict)
     wait_ready: Callable[[], None] = _ready
 
-    def check(self, arrays: Mapping[str, Array], *, keep: Collection[str] = ()) -> None:
-        """Whether these arrays could be swapped in.
+    def facing(self, stored: Mapping[str, tuple[str, Shape]]) -> "State":
+        """The state as it would take a checkpoint: what makes arrays as late as in the first update has places here.
+
+        Args:
+            stored: the checkpoint's items: name -> dtype and global shape.
+        """
+        del stored
+        return self
+
+    def check(self, arrays: Mapping[str, Array], *, values: Mapping[str, Any], keep: Collection[str] = ()) -> None:
+        """Whether these arrays and values could be swapped in.
 
         Args:
             arrays: by item name.
+            values: by name; here any will do.
             keep: items that stay as they are, and need no array.
 
         Raises:
             Incompatible: every difference at once.
         """
-        expected = self.items.keys() - set(keep)
+        del values
+        items = self.items
+        expected = items.keys() - set(keep)
         different = [
             *(f"{name}: not in the checkpoint" for name in sorted(expected - arrays.keys())),
             *(f"{name}: not in the state" for name in sorted(arrays.keys() - expected)),
         ]
         for name in sorted(expected & arrays.keys()):
-            live, new = self.items[name].array, arrays[name]
+            live, new = items[name].array, arrays[name]
             if live.shape != new.shape or live.dtype != new.dtype:
                 different.append(
                     f"{name}: {new.dtype}{list(new.shape)} in the checkpoint, {live.dtype}{list(live.shape)} here"
@@ -221,7 +233,7 @@ class State:
         Raises:
             Incompatible: every difference at once; the live state is as it was.
         """
-        self.check(arrays, keep=keep)
+        self.check(arrays, values=values, keep=keep)
         for name, array in arrays.items():
             np.copyto(self.items[name].array, array, casting="no")
         self.values.clear()

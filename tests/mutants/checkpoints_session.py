@@ -60,7 +60,7 @@ MUTANTS: Final = (
         name="what-nobody-marks-is-looked-at-once",
         rule="G21",
         file=_CAPTURE,
-        before="if _digest_of_live(state.items[name].array) != before[name]:",
+        before="if _digest_of_live(items[name].array) != before[name]:",
         after="if _digest_of_live(state.items[name].array) == '':",
         tests=(_RACES,),
         paired="an array changed after its copy and before another's",

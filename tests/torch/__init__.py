@@ -1,0 +1,1 @@
+"""The adapter for PyTorch, in an environment of its own: `make test-torch`."""
