@@ -143,7 +143,8 @@ def interrupt(what: Interruption, progress: Callable[[str], None] = lambda _text
 
 def _until_killed(what: Interruption, progress: Callable[[str], None]) -> Ran:
     assert what.kill_at is not None  # noqa: S101 - the only caller asks
-    progress(f"on {what.ranks} contributors, to be killed {'in the save' if what.during_save else 'after it'}")
+    where = "in the save" if what.during_save else f"at {what.kill_at + RUNS_ON}"
+    progress(f"on {what.ranks} contributors: saved at {what.kill_at}, killed {where}")
     # Nothing is saved between the checkpoint and the kill: the run is taken up from that one.
     store = _store(what)
     store = replace(

@@ -100,9 +100,10 @@ class Life:
         return self.answer
 
     def send_signal(self, number: signal.Signals) -> None:
-        """Strike it from outside."""
+        """Strike it from outside; one that has ended, and whose end nobody has heard of yet, feels nothing."""
         if self.code is None and not self.lost:
-            os.kill(self.pid, number)
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     async def _heard(self, there: Any, what: str) -> None:
         try:
