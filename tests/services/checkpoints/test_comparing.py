@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from services.checkpoints import comparing
 from services.checkpoints.boxes import check_tiling, overlap
 from services.checkpoints.comparing import BLOCK_BYTES, Differences, Side, _apart, _blocks, compare, document
+from services.checkpoints.contribution import RecordedItem
 from services.checkpoints.errors import DigestMismatch
 from services.checkpoints.layout import Run
 from services.checkpoints.reading import load
@@ -181,7 +182,7 @@ class _File:
 
 
 def _item(box: tuple[tuple[int, int], ...]) -> Any:
-    return comparing.RecordedItem(
+    return RecordedItem(
         name="w", role="param", placement="sharded", dtype="uint8", global_shape=tuple(stop for _, stop in box),
         box=box, offset=0, nbytes=0, digest="", finite=True,
     )  # fmt: skip

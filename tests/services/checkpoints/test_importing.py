@@ -1,8 +1,9 @@
 """Import: files become a checkpoint by the commit order of every other, or the run is as it was."""
 
 import json
+import os
 import tracemalloc
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,8 @@ def imported(process: Writer, run: str, *paths: Path, **terms: Any) -> Any:
 
 def refused(*paths: Path, root: Path, **terms: Any) -> None:
     """An import in this process that must not come as far as a commit."""
-    import_files(root, "r1", paths, **{"writer": "importer", "create": True} | terms)
+    given: dict[str, Any] = {"writer": "importer", "create": True} | terms
+    import_files(root, "r1", paths, **given)
     pytest.fail("it was imported")
 
 
@@ -244,8 +246,8 @@ def _nan() -> Array:
         (lambda path: changed(path, items=lambda items: _item(items, "g@1", global_shape=[8])), "ManifestInvalid"),
         (lambda path: changed(path, items=lambda items: _item(items, "w", digest="0" * 64)), "DigestMismatch"),
         (lambda path: _other_array(path, "w", _nan()), "NonFinite"),
-        (lambda path: (flip(path, -1), path)[1], "DigestMismatch"),
-        (lambda path: (path.write_bytes(path.read_bytes()[:-1]), path)[1], "SizeMismatch"),
+        (lambda path: _bytes(path, lambda data: data[:-1] + bytes([data[-1] ^ 1])), "DigestMismatch"),
+        (lambda path: _bytes(path, lambda data: data[:-1]), "SizeMismatch"),
     ],
 )
 def test_a_cut_that_is_none_is_refused_by_name_before_the_run_is_touched(
@@ -256,6 +258,11 @@ def test_a_cut_that_is_none_is_refused_by_name_before_the_run_is_touched(
         imported(process, "r2", change(exported))
     assert told.value.kind == kind
     assert not (tmp_path / "new/runs/r2").exists()
+
+
+def _bytes(path: Path, change: Callable[[bytes], bytes]) -> Path:
+    path.write_bytes(change(path.read_bytes()))
+    return path
 
 
 def _moved(parts: dict[str, Any], ranks: str, **at: int) -> dict[str, Any]:
@@ -372,11 +379,13 @@ def test_a_file_that_changes_between_check_and_write_is_not_committed(
 def test_a_link_of_the_callers_is_followed_and_a_fifo_is_not_read(exported: Path, tmp_path: Path) -> None:
     """A hub's cache is made of links."""
     (tmp_path / "link.safetensors").symlink_to(exported)
-    assert import_files(
+    done = import_files(
         tmp_path / "new", "r2", [tmp_path / "link.safetensors"], writer="i", create=True, check_only=True
     )
+    assert done.items == 4
+    os.mkfifo(tmp_path / "fifo")
     with pytest.raises(ManifestInvalid, match="regular"):
-        refused(tmp_path, root=tmp_path / "new")
+        refused(tmp_path / "fifo", root=tmp_path / "new")
 
 
 def test_a_watermark_goes_with_its_checkpoint(process: Writer, tmp_path: Path) -> None:

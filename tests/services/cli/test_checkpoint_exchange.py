@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from services.checkpoints.dtypes import Array
 from services.checkpoints.interruption import Interruption, interrupt
 from services.checkpoints.layout import Run as Folders
 from services.checkpoints.learner import LearnerConfig
@@ -86,7 +87,7 @@ def test_foreign_weights_need_a_document_that_says_what_they_are(counterfoil: Ru
     """Contract, versions and roles; what does not fit is named, all of it."""
     with Folders.open(root, "reference") as run:
         contract = json.loads(load(run, 2).contract.document())
-    weights = {"weights": np.zeros((7, 5)), "mixing": np.zeros(6, np.float32)}
+    weights: dict[str, Array] = {"weights": np.zeros((7, 5)), "mixing": np.zeros(6, np.float32)}
     save_file(weights, tmp_path / "f.safetensors", {"format": "np"})
     described = tmp_path / "as.json"
     described.write_text(
