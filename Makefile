@@ -48,7 +48,7 @@ faults: $(STAMP) ## the fault campaigns with their full counts: races, kills, cu
 schemathesis: $(STAMP) ## requests drawn from the inventory's OpenAPI document, all checks, both databases (installs schemathesis into var/)
 	.venv/bin/python -m tests.drawn_requests
 
-mutants: $(STAMP) ## each guard of docs/guarantees.md removed in turn: the tests must notice (minutes)
+mutants: $(STAMP) $(TORCH) ## each guard of docs/guarantees.md removed in turn: the tests must notice (minutes)
 	.venv/bin/python -m tests.mutants
 
 lint: $(STAMP) ## ruff, mypy, import-linter

@@ -13,7 +13,7 @@ _STORIES: Final = "tests/torch/test_torch_run.py"
 MUTANTS: Final = (
     Mutant(
         name="a-tuple-that-comes-back-as-a-list",
-        rule="G16",
+        rule="G21",
         file=_TAGGED,
         before='return {"!tuple": [tagged(each, f"{where}[{at}]", other=other) for at, each in enumerate(value)]}',
         after='return [tagged(each, f"{where}[{at}]", other=other) for at, each in enumerate(value)]',
@@ -22,7 +22,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="no-look-at-torchs-counter-of-changes",
-        rule="G16",
+        rule="G21",
         file=_RUN,
         before='"tensors": 2 * changed,',
         after='"tensors": 0,',
@@ -31,7 +31,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="no-look-at-the-generators",
-        rule="G16",
+        rule="G21",
         file=_RUN,
         before='"rng": 2 * int(drawn[:15], 16)',
         after='"rng": 0 * int(drawn[:15], 16)',
@@ -40,7 +40,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="a-step-whose-beginning-nobody-marks",
-        rule="G16",
+        rule="G21",
         file=_RUN,
         before='run.optimizer.register_step_pre_hook(lambda *_: self._own.begin("optimizer"))',
         after='run.optimizer.register_step_post_hook(lambda *_: self._own.begin("optimizer"))',
@@ -49,7 +49,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="an-overflow-that-nobody-counts",
-        rule="G16",
+        rule="G21",
         file=_RUN,
         before="                        self._attempted(skipped=True)",
         after="                        pass",
@@ -58,7 +58,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="a-forward-pass-that-failed-is-counted",
-        rule="G16",
+        rule="G21",
         file=_RUN,
         before="if result is not None and module.training",
         after="if module.training",
@@ -67,7 +67,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="half-given-values-stay",
-        rule="G16",
+        rule="G21",
         file=_RUN,
         before="            self._give(before)\n",
         after="",
@@ -76,7 +76,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="another-thread-is-believed",
-        rule="G16",
+        rule="G21",
         file=_RUN,
         before="if not self.digests and timeline.trained_in",
         after="if False and timeline.trained_in",
@@ -85,7 +85,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="tensors-before-their-values",
-        rule="G16",
+        rule="G21",
         file=_TORCH,
         before="        self._run.give(values)\n        self._run.write(arrays)\n",
         after="        self._run.write(arrays)\n        self._run.give(values)\n",
@@ -94,7 +94,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         name="equal-words-of-two-speakers",
-        rule="G16",
+        rule="G23",
         file=_STORE,
         before="secrets.token_hex(_NONCE_LENGTH // 2)",
         after='"0" * _NONCE_LENGTH',

@@ -11,6 +11,7 @@ from tests.mutants import (
     checkpoints_records,
     checkpoints_session,
     checkpoints_store,
+    checkpoints_torch,
     commanding,
     deadlines,
     dying,
@@ -41,4 +42,5 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *checkpoints_picture.MUTANTS,
     *checkpoints_records.MUTANTS,
     *checkpoints_exchange.MUTANTS,
+    *checkpoints_torch.MUTANTS,
 )

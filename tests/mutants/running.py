@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -21,6 +21,7 @@ from xml.etree import ElementTree as ET
 from tests.mutants.mutant import Mutant
 
 ROOT = Path(__file__).parents[2]
+TORCH = ROOT / "var/venv-torch/bin/python"
 PACKAGES = ("workflows", "activities", "services", "migrations", "tests")
 # A few tests are over in seconds, and all of them in a minute; on a loaded machine much later.
 LIMIT_SECONDS = 300
@@ -130,12 +131,17 @@ def apply(mutant: Mutant, copy: Path) -> str:
     return text
 
 
-def run_tests(copy: Path, tests: Iterable[str], *, limit_seconds: float = LIMIT_SECONDS) -> Ran:
-    """Run some tests in a copy."""
+def interpreter(test: str) -> str:
+    """The Python that a test runs in: those of PyTorch's adapter have one of their own (`make test-torch`)."""
+    return str(TORCH) if test.startswith("tests/torch/") else sys.executable
+
+
+def run_tests(copy: Path, tests: Sequence[str], *, limit_seconds: float = LIMIT_SECONDS) -> Ran:
+    """Run some tests of one environment in a copy."""
     report = copy / "mutants-report.xml"
     report.unlink(missing_ok=True)
     command = [
-        *(sys.executable, "-m", "pytest", "-q", "--tb=line", "-p", "no:cacheprovider"),
+        *(interpreter(tests[0]), "-m", "pytest", "-q", "--tb=line", "-p", "no:cacheprovider"),
         *(f"--junitxml={report}", f"--basetemp={copy / 'mutants-temp'}", *tests),
     ]
     with subprocess.Popen(
@@ -186,11 +192,17 @@ def control(copy: Path, mutants: Iterable[Mutant]) -> int:
     Raises:
         MutantError: one of them is red without a mutant.
     """
-    tests = list(dict.fromkeys(test for mutant in mutants for test in mutant.tests))
-    ran = run_tests(copy, tests, limit_seconds=CONTROL_LIMIT_SECONDS)
-    if ran.exit_code != 0 or not ran.tests:
-        raise MutantError(f"The tests are not green without a mutant, so nothing is shown with one.\n{ran.output}")
-    return ran.tests
+    tests = dict.fromkeys(test for mutant in mutants for test in mutant.tests)
+    count = 0
+    for python in dict.fromkeys(map(interpreter, tests)):
+        if not Path(python).exists():
+            raise MutantError(f"{python} is not there, and tests need it: make test-torch builds it.")
+        its = [test for test in tests if interpreter(test) == python]
+        ran = run_tests(copy, its, limit_seconds=CONTROL_LIMIT_SECONDS)
+        if ran.exit_code != 0 or not ran.tests:
+            raise MutantError(f"The tests are not green without a mutant, so nothing is shown with one.\n{ran.output}")
+        count += ran.tests
+    return count
 
 
 def try_mutant(mutant: Mutant, copy: Path) -> Verdict:

@@ -10,6 +10,7 @@ import pytest
 from tests.mutants.mutant import Mutant
 from tests.mutants.running import (
     MALFORMED,
+    TORCH,
     Judgement,
     MutantError,
     Ran,
@@ -18,6 +19,7 @@ from tests.mutants.running import (
     control,
     copy_tree,
     environment,
+    interpreter,
     judge,
     run_tests,
     try_mutant,
@@ -130,3 +132,9 @@ RED = Ran(exit_code=1, tests=3, failed=((f"{ONE}[2]", WHY), (OTHER, WHY)), error
 def test_only_failed_tests_kill_and_all_of_them(ran: Ran, judgement: Judgement) -> None:
     """Not an error in a fixture, not an interrupted run, not a run without tests, not one test of two."""
     assert judge(ran, [ONE, OTHER])[0] is judgement
+
+
+def test_tests_of_the_adapter_for_pytorch_run_where_it_is() -> None:
+    """And all others in the interpreter that tries the mutants."""
+    assert interpreter("tests/torch/test_tensors.py::test_x") == str(TORCH)
+    assert interpreter("tests/workflows/test_purity.py::test_x") == sys.executable
