@@ -1,5 +1,6 @@
 """What every test may use."""
 
+import gc
 import platform
 import random
 import signal
@@ -45,6 +46,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_report_header(config: pytest.Config) -> str:
     """Say which seed repeats this run."""
     return f"fault campaigns: {'full' if config.getoption('long') else 'short'}, --seed {config.getoption('seed')}"
+
+
+def pytest_collection_finish() -> None:
+    """Take thousands of collected tests out of the garbage collector's way.
+
+    A full collection in the middle of a workflow's task would take longer than the task has.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_configure(config: pytest.Config) -> None:
