@@ -19,6 +19,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -26,11 +27,13 @@ from .contribution import PLACEMENTS
 from .errors import Incompatible, InvariantViolation, ManifestInvalid
 from .expressions import Expression
 from .expressions import parse as parse_expression
-from .records import canonical, check_id, parse
+from .records import canonical, check_id, list_of, object_of, parse
 from .versions import LARGEST, NAMES
 
 FORMAT: Final = "counterfoil-contract-1"
 DOCUMENT_BYTES: Final = 1 << 20
+_object: Final = partial(object_of, "a contract")
+_list: Final = partial(list_of, "a contract")
 ROLES: Final = (
     "param", "moment_m", "moment_v", "master", "buffer", "optimizer_step", "scaler", "scheduler", "cursor", "rng",
     "config", "history", "grad", "in_flight", "prefetched",
@@ -263,20 +266,6 @@ def _reproducibility(raw: Any) -> str | dict[str, float]:
             if 0 <= rtol < math.inf and 0 <= atol < math.inf:
                 return {"rtol": float(rtol), "atol": float(atol)}
     raise ManifestInvalid("reproducibility is 'exact' or {rtol, atol}, both not negative")
-
-
-def _object(raw: Mapping[str, Any], name: str, default: dict[str, Any] | None = None) -> dict[str, Any]:
-    found = raw.get(name, default)
-    if not isinstance(found, dict):
-        raise ManifestInvalid(f"a contract's {name} is an object")
-    return found
-
-
-def _list(raw: Mapping[str, Any], name: str) -> list[Any]:
-    found = raw.get(name)
-    if not isinstance(found, list):
-        raise ManifestInvalid(f"a contract's {name} is a list")
-    return found
 
 
 def _texts(raw: Any, what: str) -> list[str]:

@@ -10,6 +10,7 @@ What this module guarantees:
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,7 +24,7 @@ from .errors import CommitFailed, Incompatible, ManifestInvalid
 from .layout import Run, check_contributor
 from .manifest import NOT_UNDONE
 from .reading import Found, Want, check_profile, read_items
-from .records import canonical, check_digest, check_id, parse, sealed, unsealed
+from .records import canonical, check_digest, check_id, list_of, object_of, parse, sealed, unsealed
 from .safetensors import HEADER_BYTES, METADATA, Tensor, check_name, lay_out, write
 from .versions import check_versions
 from .watermark import read_watermark
@@ -31,6 +32,8 @@ from .watermark import read_watermark
 FORMAT: Final = "counterfoil-export-1"
 MEMBER: Final = "counterfoil"  # of a file's metadata
 SUFFIX: Final = ".safetensors"
+_object: Final = partial(object_of, "an export")
+_list: Final = partial(list_of, "an export")
 _SEPARATOR: Final = "@"  # between an item's name and whose it is, where one file holds what is each contributor's own
 
 
@@ -305,17 +308,3 @@ def _item(raw: Any, world: Sequence[str], tensors: Mapping[str, Tensor]) -> Plac
         global_shape=shape, box=box, contributor=raw["contributor"],
         digest=check_digest(raw.get("digest"), f"tensor {tensor.name}'s digest"),
     )  # fmt: skip
-
-
-def _object(raw: Mapping[str, Any], name: str) -> dict[str, Any]:
-    found = raw.get(name)
-    if not isinstance(found, dict):
-        raise ManifestInvalid(f"an export's {name[:60]} is an object")
-    return found
-
-
-def _list(raw: Mapping[str, Any], name: str) -> list[Any]:
-    found = raw.get(name)
-    if not isinstance(found, list):
-        raise ManifestInvalid(f"an export's {name} is a list")
-    return found

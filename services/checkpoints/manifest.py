@@ -8,6 +8,7 @@ import platform
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -26,6 +27,7 @@ from .records import (
     check_id,
     check_random,
     digest_of,
+    object_of,
     sealed,
     unsealed,
 )
@@ -34,6 +36,7 @@ from .versions import check_versions
 FORMAT: Final = "counterfoil-checkpoint-1"
 FILE: Final = "manifest.json"
 NOT_UNDONE: Final = "restore does not undo effects"
+_object: Final = partial(object_of, "a manifest")
 LINEAGE: Final = ("tokenizer", "data", "model", "reference", "stage", "final_test_exposed")
 
 
@@ -319,13 +322,6 @@ def read_contract(run: Run, digest: str) -> Contract:
     found = Contract.parse(run.contracts.read(f"{check_digest(digest)}.json", RECORD_BYTES))
     if found.digest != digest:
         raise DigestMismatch(f"contract {digest[:16]} of run {run.run_id} is {found.digest[:16]}: it was changed")
-    return found
-
-
-def _object(raw: Mapping[str, Any], name: str) -> dict[str, Any]:
-    found = raw.get(name)
-    if not isinstance(found, dict):
-        raise ManifestInvalid(f"a manifest's {name} is an object")
     return found
 
 

@@ -198,3 +198,27 @@ def unsealed(data: bytes, *, form: str, limit: int = RECORD_BYTES) -> dict[str, 
             f"a {form} record has the digest {found[:16]}, not {stated[:16]} as it says: it was changed"
         )
     return record
+
+
+def object_of(whose: str, raw: Mapping[str, Any], name: str, default: dict[str, Any] | None = None) -> dict[str, Any]:
+    """A member that is an object; `whose` names the record for people, as in "a manifest".
+
+    Raises:
+        ManifestInvalid: it is none.
+    """
+    found = raw.get(name, default)
+    if not isinstance(found, dict):
+        raise ManifestInvalid(f"{whose}'s {name[:60]} is an object")
+    return found
+
+
+def list_of(whose: str, raw: Mapping[str, Any], name: str) -> list[Any]:
+    """A member that is a list.
+
+    Raises:
+        ManifestInvalid: it is none.
+    """
+    found = raw.get(name)
+    if not isinstance(found, list):
+        raise ManifestInvalid(f"{whose}'s {name} is a list")
+    return found

@@ -1,7 +1,8 @@
 """`counterfoil train`: the reference learner, killed and taken up again, beside the same run uninterrupted."""
 
 import re
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -79,11 +80,9 @@ def train(
         raise click.UsageError("--kill-during needs --kill-at: it says which save.")
     if kill_during is not None and weights_only:
         raise click.UsageError("--kill-during and --weights-only: a save that is killed leaves no weights to look at.")
-    if root is not None and kill_at is not None:
-        _check_new(root, run_id)
-    with nullcontext(str(root)) if root is not None else TemporaryDirectory(prefix="counterfoil-train-") as place:
+    with _folder(root, run_id, new=kill_at is not None) as folder:
         what = Interruption(
-            root=Path(place),
+            root=folder,
             run=run_id,
             config=LearnerConfig(schedule=updates, scaler=scaler),
             ranks=ranks,
@@ -94,13 +93,22 @@ def train(
             during_save=kill_during is not None,
             weights_only=weights_only,
         )
-        try:
-            found = interrupt(what, output.note)
-        except ContributorFailed as error:
-            raise CommandError(str(error), ExitCode.FOUND, details={"error": error.told.get("type")}) from error
+        found = interrupt(what, output.note)
     output.result(found.document(), people=lambda: _people(output, what, found))
     if not found.equal_to_uninterrupted:
         finish(ExitCode.FOUND)
+
+
+@contextmanager
+def _folder(root: Path | None, run_id: str, *, new: bool) -> Iterator[Path]:
+    """Where the run's checkpoints go; a contributor that ended unasked is a finding."""
+    if root is not None and new:
+        _check_new(root, run_id)
+    with nullcontext(str(root)) if root is not None else TemporaryDirectory(prefix="counterfoil-train-") as place:
+        try:
+            yield Path(place)
+        except ContributorFailed as error:
+            raise CommandError(str(error), ExitCode.FOUND, details={"error": error.told.get("type")}) from error
 
 
 def _check_new(root: Path, run_id: str) -> None:
@@ -122,11 +130,9 @@ def _again_and_again(
 ) -> None:
     if every < 1:
         raise click.UsageError("--interrupt-every needs --checkpoint-every: a run that saves nothing retains nothing.")
-    if root is not None:
-        _check_new(root, run_id)
-    with nullcontext(str(root)) if root is not None else TemporaryDirectory(prefix="counterfoil-train-") as place:
+    with _folder(root, run_id, new=True) as folder:
         what = Endurance(
-            root=Path(place),
+            root=folder,
             run=run_id,
             config=LearnerConfig(schedule=updates, scaler=scaler),
             ranks=ranks,
@@ -136,8 +142,6 @@ def _again_and_again(
         )
         try:
             found = endure(what, output.note)
-        except ContributorFailed as error:
-            raise CommandError(str(error), ExitCode.FOUND, details={"error": error.told.get("type")}) from error
         except Incompatible as error:
             raise refused(error) from error
     output.result(found.document(), people=lambda: _endured(output, found))
