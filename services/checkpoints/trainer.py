@@ -41,6 +41,10 @@ def main(arguments: list[str]) -> int:
         except CheckpointError as error:
             line.tell(error={"type": type(error).__name__, "message": str(error)})
             return 1
+        except OSError as error:
+            message = f"The system refused ({error}). Committed checkpoints stand: look for a full or read-only disk."
+            line.tell(error={"type": type(error).__name__, "message": message})
+            return 1
         line.tell(done=True)
     return 0
 

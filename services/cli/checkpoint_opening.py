@@ -31,10 +31,7 @@ take_over_option = click.option(
 @contextmanager
 def opened(root: Path, run_id: str) -> Iterator[Run]:
     """A run's folders, and what is wrong with its checkpoints as a finding."""
-    try:
-        check_id(run_id, "run")
-    except CheckpointError as error:
-        raise CommandError(str(error)) from error
+    check_run(run_id)
     try:
         run = Run.open(root, run_id)
     except FileNotFoundError as error:
@@ -52,6 +49,14 @@ def opened(root: Path, run_id: str) -> Iterator[Run]:
             raise unreadable(error) from error
 
 
+def check_run(run_id: str) -> None:
+    """Refuse a --run that is no run's id, as wrong use."""
+    try:
+        check_id(run_id, "run")
+    except CheckpointError as error:
+        raise CommandError(str(error)) from error
+
+
 def _no_run(root: Path, run_id: str, error: FileNotFoundError) -> str:
     runs = root / "runs"
     there = sorted(each.name for each in runs.iterdir()) if runs.is_dir() else []
@@ -65,14 +70,18 @@ def _no_run(root: Path, run_id: str, error: FileNotFoundError) -> str:
 
 def unreadable(error: OSError) -> CommandError:
     """What the system refuses, as a finding: counterfoil is not at fault, and the store may be whole."""
-    what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
     details = {"error": type(error).__name__}
     return CommandError(
-        f"The system refused ({what}). What is committed is as it was: run this as the user who trains, and look for "
-        "a full or read-only disk.",
+        f"The system refused ({what_system_said(error)}). What is committed is as it was: run this as the user who "
+        "trains, and look for a full or read-only disk.",
         ExitCode.FOUND,
         details=details,
     )
+
+
+def what_system_said(error: OSError) -> str:
+    """Of which file, and what."""
+    return f"{error.filename}: {error.strerror}" if error.filename else str(error)
 
 
 def refused(error: CheckpointError) -> CommandError:

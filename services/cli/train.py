@@ -16,7 +16,7 @@ from services.checkpoints.learner import LearnerConfig
 from services.checkpoints.log import last_slot
 from services.checkpoints.reference import RUN
 from services.checkpoints.supervisor import ContributorFailed, Life
-from services.cli.checkpoint_opening import refused
+from services.cli.checkpoint_opening import check_run, refused, what_system_said
 from services.cli.checkpoint_words import compared, said_of_intervals
 from services.cli.output import Command, CommandError, ExitCode, Output, finish, pass_output
 
@@ -102,8 +102,9 @@ def train(
 @contextmanager
 def _folder(root: Path | None, run_id: str, *, new: bool) -> Iterator[Path]:
     """Where the run's checkpoints go; a contributor that ended unasked is a finding."""
-    if root is not None and new:
-        _check_new(root, run_id)
+    check_run(run_id)
+    if root is not None:
+        _check_place(root, run_id, new=new)
     with nullcontext(str(root)) if root is not None else TemporaryDirectory(prefix="counterfoil-train-") as place:
         try:
             yield Path(place)
@@ -111,14 +112,18 @@ def _folder(root: Path | None, run_id: str, *, new: bool) -> Iterator[Path]:
             raise CommandError(str(error), ExitCode.FOUND, details={"error": error.told.get("type")}) from error
 
 
-def _check_new(root: Path, run_id: str) -> None:
+def _check_place(root: Path, run_id: str, *, new: bool) -> None:
+    """Before anybody trains: the run's folders can be made there, and where a new run is asked for, none has begun."""
     try:
-        with Run.open(root, run_id) as run:
-            taken = last_slot(run) > 0
-    except FileNotFoundError:
-        return
+        with Run.open(root, run_id, create=True) as run:
+            taken = new and last_slot(run) > 0
     except CheckpointError as error:
         raise refused(error) from error
+    except OSError as error:
+        raise CommandError(
+            f"{root} cannot hold checkpoints ({what_system_said(error)}). Nothing was trained, and what is there is as "
+            "it was: give a folder as --root that this user can write, on a disk with room."
+        ) from error
     if taken:
         raise CommandError(
             f"{root} has a run {run_id} already. Nothing was changed: to kill one, name a new --root or --run."

@@ -7,7 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from services.checkpoints.learner import Learner, LearnerConfig
+from services.checkpoints.supervisor import ContributorFailed, Store, Supervisor
 from services.checkpoints.trainer import saved_state
 
 ROOT = Path(__file__).parents[3]
@@ -40,6 +43,16 @@ def test_a_contributor_ends_when_its_line_is_closed() -> None:
         assert ours.recv(1) == b"g"
         ours.close()
         assert process.wait(60) == 1
+
+
+def test_what_the_system_refuses_is_told_as_what_it_is(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A file where the store's folder should be: the supervisor names it, and no traceback is shown."""
+    (tmp_path / "file").touch()
+    store = Store(root=str(tmp_path / "file" / "below"), run="r1", launch="0" * 32)
+    with pytest.raises(ContributorFailed, match="NotADirectoryError: The system refused") as caught:
+        Supervisor(LearnerConfig(), world=1, until=3, store=store).run()
+    assert caught.value.told["type"] == "NotADirectoryError"
+    assert capfd.readouterr().err == ""
 
 
 def test_weights_alone_are_the_weights_alone() -> None:

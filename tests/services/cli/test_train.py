@@ -96,3 +96,17 @@ def test_an_interruption_that_cannot_be_is_wrong_use(counterfoil: Run) -> None:
         assert counterfoil("train", "--interrupt-every", *wrong).returncode == 2
     for told in ("{}", "[]", '{"measured": {"useful_seconds": "1"}, "costs": {}}', "no"):
         assert counterfoil("checkpoint", "plan", "--measured", "-", stdin=told).returncode == 2
+
+
+def test_a_place_that_cannot_hold_checkpoints_is_wrong_use(counterfoil: Run, tmp_path: Path) -> None:
+    """It is said before anybody trains, and no traceback of a contributor is shown."""
+    (tmp_path / "file").touch()
+    for place, run in (("file", "r"), ("file/below", "r"), ("there", "no/run")):
+        done = counterfoil("train", "--root", str(tmp_path / place), "--run", run, "--json")
+        assert (done.returncode, json.loads(done.stdout)["error"]["kind"]) == (2, "wrong-use"), place
+        assert done.stderr == ""
+    assert not (tmp_path / "there").exists()
+    told = counterfoil("train", "--root", str(tmp_path / "file" / "below"))
+    assert "cannot hold checkpoints" in told.stderr
+    assert "Nothing was trained" in told.stderr
+    assert counterfoil("train", "--run", "no/run").returncode == 2
