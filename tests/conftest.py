@@ -7,9 +7,14 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.certificates import Authority
 from tests.postgres import Databases, databases
+
+# On a machine that is busy any one example may take its time: how long it takes is no property of what is tested.
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
 
 
 @pytest.fixture(scope="session")

@@ -9,8 +9,8 @@ import pytest
 from activities.inventory_client import BATCH_LIMIT_BYTES, KEYS_AT_ONCE
 from services.effects.records import Answer, Seen
 from tests.activities.bench import Bench, intent_now
-from tests.activities.peer import Peer, Wire, answering, http, problem
-from tests.activities.sending import COMMITTED, NOW, ROW, client_of
+from tests.activities.peer import Peer, Wire, http, problem
+from tests.activities.sending import COMMITTED, NOW, ROW, client_of, cut
 from tests.services.effects.halves import make_intent
 
 OTHER = make_intent(scope="INC-9999").key
@@ -20,7 +20,7 @@ EXPIRED = {"type": "/problems/key-expired", "title": "key-expired", "status": 41
 
 async def heard(response: bytes) -> list[Answer]:
     """What is heard of two keys."""
-    async with Peer(answering(response)) as peer, client_of(peer.url) as client:
+    async with Peer(cut(response)) as peer, client_of(peer.url) as client:
         answers = await client.look_up_many([ROW.key, OTHER])
         assert list(answers) == [ROW.key, OTHER]
         return list(answers.values())

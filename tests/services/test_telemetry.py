@@ -9,6 +9,7 @@ import httpx
 import pytest
 from temporalio.common import MetricMeter
 
+from services.drill.processes import free_port
 from services.effects.states import EffectState
 from services.reconciliation.alarms import Alarm, AlarmKind, Readings
 from services.settings import SettingsError
@@ -28,8 +29,7 @@ NOTHING = Readings(counts=dict.fromkeys(EffectState, 0), oldest_unknown_seconds=
 
 def free_address() -> str:
     """An address that nobody serves at."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return f"127.0.0.1:{listening.getsockname()[1]}"
+    return f"127.0.0.1:{free_port()}"
 
 
 def figures(address: str) -> dict[str, float]:

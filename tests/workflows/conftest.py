@@ -37,3 +37,10 @@ async def stage(client: Client) -> AsyncIterator[Stage]:
     """A worker on a task queue of the test's own."""
     async with stage_of(client) as stage:
         yield stage
+
+
+@pytest.fixture
+async def stage_as_it_is(client: Client) -> AsyncIterator[Stage]:
+    """The same with a deployment's own time-outs, for what is asked of them."""
+    async with stage_of(client, interceptors=[]) as stage:
+        yield stage

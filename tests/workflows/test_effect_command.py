@@ -1,6 +1,5 @@
 """Commands under the real server: the highest decided generation, the workflow that sends, and the Updates."""
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -226,5 +225,5 @@ async def test_a_word_that_lacks_something_is_refused_before_it_is_in_the_histor
         event for event in history.events if event.HasField("workflow_execution_update_accepted_event_attributes")
     ]
     await handle.signal(Probe.wake)
-    await asyncio.wait_for(handle.result(), 30)
+    await ended(handle)
     assert stage.world.of("effects.command") == []

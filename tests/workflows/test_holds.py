@@ -15,7 +15,7 @@ pytestmark = pytest.mark.temporal
 
 async def _ended(stage: Stage, hold_seconds: int = 900) -> tuple[str, Any]:
     handle = await stage.start(Holding.run, hold_seconds)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         return handle.id, await handle.result()
 
 

@@ -48,7 +48,7 @@ async def approve(handle: WorkflowHandle[Any, Any], approval: Approval) -> Appro
 
 async def soon(handle: Any) -> Any:
     """Its result."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         return await handle.result()
 
 

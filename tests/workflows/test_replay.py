@@ -45,7 +45,7 @@ def test_recorded_histories_replay_in_a_process_of_its_own(seed: str) -> None:
     ran = subprocess.run(
         [sys.executable, "-m", "tests.workflows.test_replay"],
         env=os.environ | {"PYTHONHASHSEED": seed}, cwd=FOLDER.parents[1], capture_output=True, text=True,
-        check=False, timeout=60,
+        check=False, timeout=100,
     )  # fmt: skip
     assert (ran.returncode, ran.stdout) == (0, f"{len(HISTORIES)} replayed\n"), ran.stderr
 

@@ -21,6 +21,7 @@ from services.effects.commands import Ruling
 from services.effects.records import Intent, Outcome, OutcomeState
 from services.effects.states import EffectState
 from services.worker import sandbox
+from tests.workflows.patience import Patience
 from tests.workflows.probes import Holding, Misuse, Probe
 from workflows import policies
 from workflows.effect_command import EffectCommand
@@ -90,7 +91,7 @@ class World:
 
     async def until(self, name: str) -> None:
         """Wait until an activity is called."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while await self.came.get() != name:
                 pass
 
@@ -225,8 +226,9 @@ class Stage:
         )
 
     def worker(self, **options: Any) -> Worker:
-        """A worker; it is not started."""
+        """A worker; it is not started. Unless told otherwise it waits for its activities as long as a test may."""
         inventory = Inventory(self.world)
+        options = {"interceptors": [Patience()]} | options
         return Worker(
             self.client,
             task_queue=self.queue,

@@ -25,6 +25,10 @@ from services.drill.stack import Stack, running_stack
 
 COUNTERFOIL = str(Path(sys.executable).with_name("counterfoil"))
 TOKEN = "token-a"  # noqa: S105 - of the tiny inventory below
+# Nobody listens there, now or later: of a port that was free a moment ago another test's server may be told.
+NOBODY = "127.0.0.1:1"
+# How long a command may take is not what its test is about: one that hangs is ended before the test's own limit.
+PATIENCE_SECONDS = 100
 # A line of `incident start`, of an incident that waits for nobody.
 INCIDENT: dict[str, Any] = {
     "id": "INC-1",
@@ -58,7 +62,7 @@ def counterfoil() -> Run:
             input=stdin,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE_SECONDS,
             check=False,
         )
 
@@ -168,8 +172,8 @@ Ask = Callable[..., Awaitable[subprocess.CompletedProcess[str]]]
 
 
 @pytest.fixture
-def ask(deployment: Stack) -> Ask:
-    """Run the installed program against the deployment, beside its proxy."""
+async def ask(deployment: Stack) -> AsyncIterator[Ask]:
+    """Run the installed program against the deployment, beside its proxy; the next test finds it up."""
 
     async def run(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
         return await asyncio.to_thread(
@@ -178,8 +182,10 @@ def ask(deployment: Stack) -> Ask:
             env=deployment.environment() | settings,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE_SECONDS,
             check=False,
         )
 
-    return run
+    yield run
+    await deployment.proxy.up()
+    await deployment.start_workers()

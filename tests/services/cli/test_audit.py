@@ -2,14 +2,13 @@
 
 import asyncio
 import json
-import socket
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from tests.services.cli.conftest import Run
+from tests.services.cli.conftest import NOBODY, Run
 from tests.services.reconciliation.world import World, intent, running_world
 
 COUNTS = {"effects", "receipts", "expired", "doubled", "lost", "unresolved", "orphans"}
@@ -108,9 +107,7 @@ def test_an_audit_changes_nothing(counterfoil: Run, faulty: World) -> None:
 
 def test_an_inventory_that_is_away_ends_with_3(counterfoil: Run, clean: World) -> None:
     """It is no clean report."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        away = f"http://127.0.0.1:{listening.getsockname()[1]}"
-    done = counterfoil("audit", "--json", **clean.settings | {"COUNTERFOIL_INVENTORY_URL": away})
+    done = counterfoil("audit", "--json", **clean.settings | {"COUNTERFOIL_INVENTORY_URL": f"http://{NOBODY}"})
     assert done.returncode == 3
     assert json.loads(done.stdout)["error"]["dependency"] == "inventory"
 

@@ -14,9 +14,9 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from services.database import migrate
-from services.drill.processes import Processes, free_port
+from services.drill.processes import Processes
 from tests.faults.servers import Inventory
-from tests.services.cli.conftest import Run, TinyInventory
+from tests.services.cli.conftest import NOBODY, Run, TinyInventory
 from tests.services.conformance.conftest import TOKEN, listening
 from tests.services.conformance.lacking import NoVoid
 
@@ -104,7 +104,7 @@ async def test_a_web_server_that_is_no_provider_is_said_to_be_none(counterfoil: 
 
 async def test_nobody_there_is_unreachable(counterfoil: Run) -> None:
     """Exit code 3."""
-    gone = await run_at(counterfoil, f"http://127.0.0.1:{free_port()}", "--json", COUNTERFOIL_INVENTORY_TOKEN=TOKEN)
+    gone = await run_at(counterfoil, f"http://{NOBODY}", "--json", COUNTERFOIL_INVENTORY_TOKEN=TOKEN)
     assert gone.returncode == 3
     assert json.loads(gone.stdout)["error"]["dependency"] == "provider"
 

@@ -150,7 +150,7 @@ if sys.platform == "linux":  # elsewhere nothing ends a child whose parent was k
         assert len(children) >= 4
         begun.kill()
         begun.wait(timeout=60)
-        gone = wait_until(lambda: not children & set(living()), timeout_seconds=10, what="the children are gone")
+        gone = wait_until(lambda: not children & set(living()), timeout_seconds=60, what="the children are gone")
         asyncio.run(gone)
 
 

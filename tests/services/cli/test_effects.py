@@ -2,14 +2,13 @@
 
 import asyncio
 import json
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from services.effects.commands import Command, CommandName
-from tests.services.cli.conftest import Run
+from tests.services.cli.conftest import NOBODY, Run
 from tests.services.reconciliation.world import World, intent, running_world
 from tests.services.standing import standing_in
 
@@ -197,9 +196,7 @@ def test_a_key_that_nobody_knows_ends_with_1(counterfoil: Run, world: World) -> 
 
 def test_without_the_inventory_the_journals_half_is_shown_and_the_code_is_3(counterfoil: Run, world: World) -> None:
     """What was not asked is not concluded."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        away = f"http://127.0.0.1:{listening.getsockname()[1]}"
-    settings = world.settings | {"COUNTERFOIL_INVENTORY_URL": away}
+    settings = world.settings | {"COUNTERFOIL_INVENTORY_URL": f"http://{NOBODY}"}
     people = counterfoil("effects", "show", "INC-2/reserve-filter", **settings)
     assert people.returncode == 3
     assert ["outcome", "committed", "not", "known:", "ConnectError"] in [x.split() for x in people.stdout.splitlines()]

@@ -1,7 +1,6 @@
 """`counterfoil effects give-up` and its like: what is asked, what is said, and how it ends."""
 
 import json
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from services.cli.effects_change import COMMANDS
 from services.cli.main import counterfoil as main
 from services.cli.output import run
 from services.effects.states import EffectState
-from tests.services.cli.conftest import Run
+from tests.services.cli.conftest import NOBODY, Run
 from tests.services.reconciliation.world import World, intent, running_world
 
 WHO = ("--by", "ada", "--reason", "nobody needs it")
@@ -31,13 +30,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 @pytest.fixture
 def settings(world: World) -> dict[str, str]:
     """The environment of a command, with a Temporal that is not there."""
-    return world.settings | {"TEMPORAL_ADDRESS": nowhere(), "TEMPORAL_CONFIG_FILE": "/dev/null"}
-
-
-def nowhere() -> str:
-    """An address where nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return f"127.0.0.1:{listening.getsockname()[1]}"
+    return world.settings | {"TEMPORAL_ADDRESS": NOBODY, "TEMPORAL_CONFIG_FILE": "/dev/null"}
 
 
 def only(document: str) -> dict[str, Any]:
@@ -167,7 +160,7 @@ def test_whether_a_workflow_runs_is_not_guessed(counterfoil: Run, world: World, 
 def test_an_inventory_that_is_away_settles_nothing(counterfoil: Run, world: World, settings: dict[str, str]) -> None:
     """A08: the request is journaled, the effect stays, and the exit code asks for the same command again."""
     key = world.begin(intent("INC-1")).row.key
-    away = settings | {"COUNTERFOIL_INVENTORY_URL": f"http://{nowhere()}"}
+    away = settings | {"COUNTERFOIL_INVENTORY_URL": f"http://{NOBODY}"}
     for command in (("give-up",), ("resolve", *EVIDENCE)):
         done = counterfoil("effects", command[0], key, *command[1:], *WHO, "--json", **away)
         assert (done.returncode, only(done.stdout)["what"], only(done.stdout)["state"]) == (3, "unconfirmed", "pending")

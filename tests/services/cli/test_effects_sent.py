@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from tests.services.cli.conftest import COUNTERFOIL, INCIDENT, Ask
 pytestmark = pytest.mark.temporal
 
 WHO = ("--by", "ada", "--reason", "still needed")
-WAITING = (*WHO, "--wait-seconds", "50", "--json")
+WAITING = (*WHO, "--wait-seconds", "90", "--json")
 LIMIT_SECONDS = 30.0
 SKU = "FILTER-R"
 
@@ -107,11 +106,10 @@ class Desk:
 
 
 @pytest.fixture
-async def desk(deployment: Stack, ask: Ask, tmp_path: Path) -> AsyncIterator[Desk]:
+async def desk(deployment: Stack, ask: Ask, tmp_path: Path) -> Desk:
     """The desk, with more units than any test takes."""
     assert (await ask("inventory", "stock", "--deliver", f"{SKU}=20")).returncode == 0
-    yield Desk(deployment, ask, tmp_path)
-    await deployment.proxy.up()
+    return Desk(deployment, ask, tmp_path)
 
 
 async def test_for_a_terminated_workflow_a_command_has_its_own_send(desk: Desk) -> None:

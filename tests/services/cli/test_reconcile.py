@@ -16,8 +16,8 @@ pytestmark = pytest.mark.temporal
 async def test_what_the_inventory_said_nothing_of_is_no_success(deployment: Stack, ask: Ask) -> None:
     """The table is shown all the same; when the inventory answers again, the key is closed."""
     given_up = intent("workshop", "INC-1", "reserve-filter")
+    await deployment.proxy.down()  # before there is anything that a worker's own sweep could settle
     deployment.journal.give_up(given_up, why="the test says so")
-    await deployment.proxy.down()
     unheard = await ask("reconcile")
     await deployment.proxy.up()
     assert unheard.returncode == 3
@@ -39,10 +39,12 @@ async def test_a_sweep_that_takes_its_time_says_how_far_it_is(deployment: Stack,
     # Workers sweep of themselves too, so more is held than they can ask for before the sweep that is asked for here.
     held = [deployment.proxy.arm_next(lambda call: given_up.key in call.path, DelayRequest()) for _ in range(20)]
     deployment.journal.give_up(given_up, why="the test says so")
-    asked = await ask("reconcile", "--json")
-    row = deployment.journal.effect(given_up.key)
-    for each in held:
-        each.release()
+    try:
+        asked = await ask("reconcile", "--json")
+        row = deployment.journal.effect(given_up.key)
+    finally:
+        for each in held:
+            each.release()
     assert asked.returncode == 3
     assert "unsettled effects looked at" in asked.stderr
     swept = json.loads(asked.stdout)

@@ -7,14 +7,12 @@ from pathlib import Path
 import pytest
 from temporalio.service import RPCError, RPCStatusCode
 
-from services.drill.processes import Processes, TemporalServer, free_port
+from services.drill.processes import Processes, TemporalServer
 from services.drill.stack import Stack
 from services.temporal import schedule_id
-from tests.services.cli.conftest import COUNTERFOIL, Ask
+from tests.services.cli.conftest import COUNTERFOIL, NOBODY, Ask
 
 pytestmark = pytest.mark.temporal
-
-NOBODY = "http://127.0.0.1:1"
 
 
 async def test_repeated_it_leaves_what_is_there(deployment: Stack, ask: Ask) -> None:
@@ -62,9 +60,10 @@ async def test_another_origins_tenant_is_refused_and_nothing_is_made(deployment:
 
 async def test_an_inventory_that_stays_away_is_named_with_the_command_to_repeat(ask: Ask) -> None:
     """Not the delivery behind the marker: nobody asked for one."""
-    done = await ask("setup", "--json", COUNTERFOIL_INVENTORY_URL=NOBODY)
+    nobody = f"http://{NOBODY}"
+    done = await ask("setup", "--json", "--wait-seconds", "0", COUNTERFOIL_INVENTORY_URL=nobody)
     error = json.loads(done.stdout)["error"]
-    assert (done.returncode, error["dependency"], error["where"]) == (3, "inventory", NOBODY)
+    assert (done.returncode, error["dependency"], error["where"]) == (3, "inventory", nobody)
     assert error["message"].endswith("repeat: counterfoil setup")
     assert "deliver" not in error["message"]
 
@@ -74,12 +73,15 @@ async def test_an_inventory_that_just_starts_is_waited_for(deployment: Stack) ->
     await deployment.proxy.down()
     environment = deployment.environment(inventory_url=deployment.proxy.url)
     process = await asyncio.create_subprocess_exec(
-        COUNTERFOIL, "setup", env=environment, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
-    )
+        COUNTERFOIL, "setup", "--wait-seconds", "60",
+        env=environment, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
     assert process.stderr is not None
-    said = await process.stderr.readline()
-    await deployment.proxy.up()
-    assert said.decode() == f"Waiting up to 10 s for the inventory at {deployment.proxy.url}.\n"
+    try:
+        said = await process.stderr.readline()
+    finally:
+        await deployment.proxy.up()
+    assert said.decode() == f"Waiting up to 60 s for the inventory at {deployment.proxy.url}.\n"
     assert await process.wait() == 0
 
 
@@ -100,7 +102,6 @@ async def test_a_temporal_that_just_starts_is_waited_for(deployment: Stack, tmp_
 
 async def test_a_temporal_that_stays_away_is_named(ask: Ask) -> None:
     """After the wait; the same command works later."""
-    address = f"127.0.0.1:{free_port()}"
-    done = await ask("setup", "--json", "--wait-seconds", "0", TEMPORAL_ADDRESS=address)
+    done = await ask("setup", "--json", "--wait-seconds", "0", TEMPORAL_ADDRESS=NOBODY)
     error = json.loads(done.stdout)["error"]
-    assert (done.returncode, error["kind"], error["where"]) == (3, "unreachable", address)
+    assert (done.returncode, error["kind"], error["where"]) == (3, "unreachable", NOBODY)

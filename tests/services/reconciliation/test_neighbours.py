@@ -115,6 +115,6 @@ async def test_what_keeps_a_worker_from_watching_is_said_once_and_it_goes_on(
     monkeypatch.setattr(process, "trigger_sweep", trigger)
     with caplog.at_level(logging.WARNING, logger=process.__name__):
         watching = asyncio.create_task(process._watch(None, Others(), "demo"))  # type: ignore[arg-type]
-        await asyncio.wait_for(told.wait(), 10)
+        await asyncio.wait_for(told.wait(), 60)
         watching.cancel()
     assert [record.getMessage() for record in caplog.records] == ["the other workers are not watched for a moment: one"]

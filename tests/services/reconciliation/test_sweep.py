@@ -276,7 +276,7 @@ async def test_a_slow_scope_delays_no_other(bench: Bench) -> None:
             all_others.set()
 
     page = asyncio.create_task(sweep.page(after_key="", limit=64, told=tell))
-    await asyncio.wait_for(all_others.wait(), 30)
+    await asyncio.wait_for(all_others.wait(), 60)
     assert "INC-slow" not in told
     assert len({intent.key for intent in slow} & set(held.asked)) == AT_ONCE_PER_SCOPE
     held.let_go.set()
