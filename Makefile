@@ -43,7 +43,7 @@ test-torch: $(TORCH) ## the adapter for PyTorch, in an environment of its own in
 	var/venv-torch/bin/python -m pytest tests/torch
 
 faults: $(STAMP) ## the fault campaigns with their full counts: races, kills, cuts, a death at every seam (`make test`: shorter)
-	.venv/bin/pytest tests/faults/inventory tests/faults/seams tests/faults/checkpoints tests/services/inventory/verification --long --timeout 1800 --numprocesses 2 --dist worksteal
+	.venv/bin/pytest tests/faults/inventory tests/faults/seams tests/faults/checkpoints tests/services/inventory/verification tests/services/inventory/test_any_history.py --long --timeout 1800 --numprocesses 2 --dist worksteal
 
 schemathesis: $(STAMP) ## requests drawn from the inventory's OpenAPI document, all checks, both databases (installs schemathesis into var/)
 	.venv/bin/python -m tests.drawn_requests

@@ -1,6 +1,7 @@
 """What every test may use."""
 
 import gc
+import os
 import platform
 import random
 import signal
@@ -9,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from services.drill import processes
 from tests.certificates import Authority
 from tests.postgres import Databases, databases
 
@@ -69,6 +71,10 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     if config.option.seed is None:
         config.option.seed = random.SystemRandom().randrange(10**9)
+    # Each process of pytest-xdist chooses among ports of its own: what one has chosen and not yet used, no other sees.
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        number, count = (os.environ[f"PYTEST_XDIST_WORKER{more}"] for more in ("", "_COUNT"))
+        processes._PORTS = processes._PORTS[int(number.removeprefix("gw")) :: int(count)]
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 

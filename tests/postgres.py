@@ -20,6 +20,10 @@ from services.drill.postgres import PostgresServer
 from services.drill.processes import Processes
 
 OVERRIDE = "COUNTERFOIL_TEST_POSTGRES_URL"
+# How many wait for a lock of the database that asks. What waits on the session's others is nothing to it.
+WAITING_FOR_LOCKS = sa.text(
+    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+)
 _PREFIX = f"counterfoil_test_{os.getpid()}_"
 
 

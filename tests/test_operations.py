@@ -28,7 +28,8 @@ from tests.services.cli.conftest import INCIDENT
 from tests.services.drill.intents import intent
 from tests.services.inventory.conftest import Caller, connect, running
 
-pytestmark = pytest.mark.temporal
+# A runbook is up to a dozen commands, each a process of its own: on a busy machine that is minutes.
+pytestmark = [pytest.mark.temporal, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[1]
 DOCUMENT = (ROOT / "docs" / "operations.md").read_text()
@@ -116,7 +117,9 @@ class Ground:
             "Idempotency-Key": key,
             "Effect-Not-After": f"{datetime.now(UTC) + timedelta(hours=1):%Y-%m-%dT%H:%M:%SZ}",
         }
-        async with httpx.AsyncClient(base_url=self.stack.inventory_url, headers=headers, trust_env=False) as other:
+        async with httpx.AsyncClient(
+            base_url=self.stack.inventory_url, headers=headers, trust_env=False, timeout=LIMIT_SECONDS
+        ) as other:
             answer = await other.post(path, json=request)
         assert answer.is_success
         return Receipt(answer.json())
@@ -136,7 +139,7 @@ class Ground:
         for line, code in commands(section):
             ran = await asyncio.to_thread(
                 subprocess.run, ["bash", "-c", line], env=env, cwd=self.folder, capture_output=True, text=True,
-                timeout=120, check=False,
+                timeout=300, check=False,
             )  # fmt: skip
             assert (line, ran.returncode) == (line, code), ran.stdout + ran.stderr
 

@@ -41,6 +41,8 @@ TEMPORAL_START_SECONDS = 30.0
 # Below the ports that Linux (from 32768) and macOS (from 49152) give to outgoing connections: while a server is down,
 # a client that keeps trying could otherwise be given the very port it tries, and keep the server from coming back.
 _PORTS = range(20_000, 32_000)
+# Given out in this process: between the choice of a port and its first use nothing but this keeps it from the next.
+_given: set[int] = set()
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.01, 0.25
 
 # Becomes the child by exec. A preexec_fn would run Python between fork and exec, where the threads of the parent
@@ -323,13 +325,18 @@ def _signals_later() -> Iterator[None]:
 def free_port() -> int:
     """A TCP port on 127.0.0.1 that nobody listens on now and that no outgoing connection is given.
 
+    No two calls in one process are given the same.
+
     Raises:
         ProcessError: none of many was free.
     """
     for port in random.sample(_PORTS, 100):
+        if port in _given:
+            continue
         with socket.socket() as probe, suppress(OSError):
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(("127.0.0.1", port))
+            _given.add(port)
             return port
     raise ProcessError(f"None of 100 ports tried between {_PORTS.start} and {_PORTS.stop} is free.")
 

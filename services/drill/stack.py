@@ -96,7 +96,10 @@ class Stack:
         self.journal = OperatorJournal(self._engine, recorded_by=f"drill {os.getpid()}")
         self.provider = InventoryClient(self.inventory_url, self._token)
         self._reader = httpx.AsyncClient(
-            base_url=self.inventory_url, headers={"Authorization": f"Bearer {self._token}"}, trust_env=False
+            base_url=self.inventory_url,
+            headers={"Authorization": f"Bearer {self._token}"},
+            trust_env=False,
+            timeout=START_SECONDS,  # nobody's word on the inventory: only whoever looks waits for this
         )
         serving = ("--port", str(standing.inventory_port), "--database-url", self.inventory_database_url)
         self.inventory = self.command("inventory", "inventory", *serving)

@@ -2,7 +2,8 @@
 
 - One Temporal server and one inventory serve the session. Each case has its own origin (hence its own task queue and
   Schedule), tenant with 10 FILTER-A, journal, and proxy between its workers and the inventory.
-- Workers are real processes. What is waited for is a condition, with a limit; nothing sleeps to meet a moment.
+- Workers are real processes, forked where their program begins (`programs.py`). What is waited for is a condition,
+  with a limit; nothing sleeps to meet a moment.
 - `Case.books` reads both halves and what passed between them, and refuses books whose halves disagree (`books.py`).
 """
 
@@ -47,6 +48,7 @@ from services.journal.operator import OperatorJournal
 from services.temporal import add_search_attributes, ensure_schedule, schedule_id
 from services.worker import Parts, build
 from tests.faults.books import NAME, SKU, STOCK, WANTED, Books, read_books
+from tests.faults.programs import Programs
 from tests.faults.servers import COUNTERFOIL, LIMIT_SECONDS, Bench, Inventory, environment
 from tests.faults.stores import Stores
 from workflows.incident import Incident, IncidentResult
@@ -64,6 +66,7 @@ class Case:
     token: str
     folder: Path
     processes: Processes
+    programs: Programs
     temporal_address: str
     client: Client
     proxy: FaultProxy
@@ -106,7 +109,7 @@ class Case:
             settings: more variables of its environment.
         """
         number = next(self._numbers)
-        child = self.processes.start(
+        child = self.programs.child(
             program or [COUNTERFOIL, "worker"],
             name=f"Worker {number} of {self.origin}",
             log=self.folder / f"worker-{number}.log",
@@ -121,7 +124,7 @@ class Case:
             ),
         )
         self.workers.append(child)
-        return child
+        return self.processes.add(child).start()
 
     async def ready(self, *workers: Child) -> None:
         """Wait until they poll."""
@@ -300,6 +303,7 @@ async def open_case(
                 token=token,
                 folder=folder,
                 processes=processes,
+                programs=bench.programs,
                 temporal_address=server.address,
                 client=client,
                 proxy=proxy,

@@ -5,12 +5,16 @@ import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import httpx
 from temporalio.client import Client
 
 from services.drill.processes import Child, Processes, TemporalServer, free_port, wait_until
 from tests.faults.stores import Stores
+
+if TYPE_CHECKING:
+    from tests.faults.programs import Programs
 
 COUNTERFOIL = str(Path(sys.executable).with_name("counterfoil"))
 TENANTS = 400
@@ -62,6 +66,7 @@ class Bench:
 
     folder: Path
     processes: Processes
+    programs: "Programs"
     temporal: TemporalServer
     client: Client
     inventory: Inventory

@@ -83,7 +83,7 @@ async def test_an_inventory_killed_over_requests_under_way_does_nothing_twice(be
     """E61, E64: of four incidents one has committed unheard, three have sent into a process that dies."""
     folder = bench.folder / "inventory-killed"
     folder.mkdir()
-    with Processes() as processes:
+    with Processes(grace_seconds=0) as processes:
         inventory = Inventory(processes, folder, bench.stores.inventory())
         await inventory.start()
         async with open_case(bench, inventory=inventory) as case:

@@ -18,7 +18,7 @@ async def test_incidents_go_on_after_the_server_was_killed_and_nothing_is_done_t
     """E05, E10, E64: one effect had committed unheard, one was on its way."""
     folder = bench.folder / f"temporal-killed-workers-{workers[:5]}"
     folder.mkdir()
-    with Processes() as processes:
+    with Processes(grace_seconds=0) as processes:
         server = TemporalServer(processes, database=folder / "temporal.db", log=folder / "temporal.log")
         await server.start()
         async with open_case(bench, temporal=server) as case:
@@ -65,7 +65,7 @@ async def test_a_temporal_that_has_lost_everything_is_told_the_old_outcome_by_th
     receipt = await case.receipt()
     folder = bench.folder / "temporal-empty"
     folder.mkdir()
-    with Processes() as processes:
+    with Processes(grace_seconds=0) as processes:
         empty = TemporalServer(processes, database=folder / "temporal.db", log=folder / "temporal.log")
         await empty.start()
         await case.move_to(empty)
@@ -87,7 +87,7 @@ async def test_a_temporal_that_has_lost_a_workflow_over_an_unknown_effect_leaves
     worker.kill()
     folder = bench.folder / "temporal-forgetful"
     folder.mkdir()
-    with Processes() as processes:
+    with Processes(grace_seconds=0) as processes:
         empty = TemporalServer(processes, database=folder / "temporal.db", log=folder / "temporal.log")
         await empty.start()
         await case.move_to(empty)

@@ -6,7 +6,9 @@ import signal
 from datetime import UTC, datetime
 
 import pytest
+from temporalio.api.enums.v1 import EventType, TimeoutType
 
+from activities.reconciliation import WORKER_DIED
 from services.drill.network_faults import DelayRequest, WithholdResponse
 from services.drill.processes import wait_until
 from services.effects.states import EffectState
@@ -16,9 +18,6 @@ from tests.faults.servers import LIMIT_SECONDS
 from workflows.policies import START_TO_CLOSE
 
 pytestmark = pytest.mark.temporal
-
-# A heartbeat time-out (1 s), a sticky queue's (0.3 s) and a task's (1 s), on a machine that is busy with other things.
-SETTLED_WITHIN_SECONDS = 15.0
 
 LOG = logging.getLogger(__name__)
 
@@ -50,7 +49,19 @@ async def _ends_matched(case: Case, killed_at: datetime) -> float:
     observed = [entry.body for entry in case.journal.entries(case.key()) if entry.kind == "observation"]
     sources = [body["source"] for body in observed if "closed_as" not in body]
     assert sources == ["look_up"]  # the send itself was never heard of
+    assert await _noticed_by(case) <= {"no heartbeat", WORKER_DIED}
     return (row.settled_at - killed_at).total_seconds()
+
+
+async def _noticed_by(case: Case) -> set[str]:
+    """What ended the attempts before the one that answered: by this, not by a clock, a dead worker is noticed soon."""
+    history = await case.handle().fetch_history()
+    (last,) = (one for one in history.events if one.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED)
+    failure = last.activity_task_started_event_attributes.last_failure
+    if failure.HasField("application_failure_info"):
+        return {failure.application_failure_info.type}
+    kind = failure.timeout_failure_info.timeout_type
+    return {"no heartbeat" if kind == TimeoutType.TIMEOUT_TYPE_HEARTBEAT else TimeoutType.Name(kind)}
 
 
 async def test_a_worker_killed_after_the_commit_is_followed_by_a_look_up_and_no_second_send(
@@ -64,7 +75,6 @@ async def test_a_worker_killed_after_the_commit_is_followed_by_a_look_up_and_no_
     started_seconds = (datetime.now(UTC) - restarted_at).total_seconds()
     seconds = await _ends_matched(case, killed_at)
     LOG.info("killed to settled: %.2f s, of which %.2f s to start a worker", seconds, started_seconds)
-    assert seconds < SETTLED_WITHIN_SECONDS
 
 
 async def test_a_standby_worker_settles_what_the_killed_one_had_committed(case: Case) -> None:
@@ -75,7 +85,6 @@ async def test_a_standby_worker_settles_what_the_killed_one_had_committed(case: 
     assert sorted([one.alive, other.alive]) == [False, True]
     seconds = await _ends_matched(case, killed_at)
     LOG.info("killed to settled by a standby: %.2f s", seconds)
-    assert seconds < SETTLED_WITHIN_SECONDS
 
 
 async def test_a_worker_killed_before_its_request_arrives_leaves_one_effect(case: Case) -> None:

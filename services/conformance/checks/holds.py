@@ -154,8 +154,10 @@ async def _holds_that_end_together_have_a_receipt_each(bench: Bench) -> None:
     expect(
         lines == [(one["reservation_id"], one["lines"]) for one in held], "each expiry is of its hold", bench.heard[-1]
     )
-    versions = sorted(end["stock_versions"][sku] for end in ends)
-    expect(versions == [5, 6, 7], "each expiry is a movement, before the one that needed it", *bench.heard[-3:])
+    # On a slow machine the first of them may be over before the last has begun.
+    versions = sorted(one["stock_versions"][sku] for one in [*held, *ends])
+    moved = (versions, taken["stock_versions"][sku]) == ([2, 3, 4, 5, 6, 7], 8)
+    expect(moved, "each expiry is a movement, before the one that needed it", *bench.heard[-3:])
     before = all(end["sequence"] < taken["sequence"] for end in ends)
     expect(before, "an expiry's sequence is below that of the call that needed it", *bench.heard[-3:])
     expect(await bench.balances(sku) == (6, 0, 0, 6), "all units went from the holds to the reserve", bench.heard[-1])

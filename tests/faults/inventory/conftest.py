@@ -59,7 +59,7 @@ def campaign(drawn: random.Random) -> Campaign:
 @pytest.fixture
 def processes() -> Iterator[Processes]:
     """What a test starts ends with it."""
-    with Processes() as made:
+    with Processes(grace_seconds=0) as made:
         yield made
 
 
@@ -89,7 +89,7 @@ async def shared(tmp_path_factory: pytest.TempPathFactory, postgres: Databases) 
     file = f"sqlite:///{folder / 'inventory.db'}"
     migrate("inventory", file)
     urls = {"sqlite": file, "postgresql": postgres.migrated("inventory")}
-    with Processes() as processes:
+    with Processes(grace_seconds=0) as processes:
         made = {
             dialect: Inventory(processes, folder, url, tenants=_TENANTS, name=dialect) for dialect, url in urls.items()
         }

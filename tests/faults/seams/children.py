@@ -12,15 +12,11 @@ One connection to a child. In: one JSON line, what it shall do. Out: JSON lines,
 """
 
 import asyncio
-import ctypes
-import gc
-import importlib
 import json
 import os
 import signal
 import socket
 import sys
-import tempfile
 import traceback
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -28,17 +24,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from services.certificates import trusted
-from services.drill.processes import Processes, wait_until
+from tests.faults.forking import die_with, serve, server_of, tell
 from tests.faults.seams.commands import COMMANDS, Place, told
 from tests.faults.seams.watching import Seams, Strike
-from tests.faults.servers import LIMIT_SECONDS, environment
+from tests.faults.servers import LIMIT_SECONDS
 
-ROOT = Path(__file__).parents[3]
-_PR_SET_PDEATHSIG = 1
 ASLEEP = "asleep"
-# What a first request imports, and a first statement on either database: it would take most of a child's life.
-_NEEDED_SOON = ("anyio._backends._asyncio", "httpcore", "h11", "psycopg", "encodings.utf_16_be")
 
 
 @dataclass(slots=True)
@@ -156,90 +147,42 @@ class Children:
 @asynccontextmanager
 async def children(log: Path) -> AsyncIterator[Children]:
     """A server of children; every one of them ends with the block."""
-    with tempfile.TemporaryDirectory(prefix="seams-") as folder, Processes(grace_seconds=0) as processes:
-        path = str(Path(folder) / "socket")  # the path of a socket must be short
-        server = processes.start(
-            [sys.executable, "-m", "tests.faults.seams.children", path],
-            name="The children's server",
-            log=log,
-            env=environment(PYTHONPATH=str(ROOT)),
-        )
-
-        def listening() -> bool:
-            server.require_alive()
-            return Path(path).exists()
-
-        await wait_until(listening, timeout_seconds=LIMIT_SECONDS, what="the children's server listens")
+    async with server_of("tests.faults.seams.children", name="The children's server", log=log) as path:
         yield Children(path)
 
 
-def _die_with(parent: int) -> None:
-    """Let the kernel kill this process with its parent."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(1)
-
-
-def _serve(path: str) -> None:
-    # A child would bring a loop, a pool of threads or a connection of this process with it: there is none of them.
-    for name in _NEEDED_SOON:
-        importlib.import_module(name)
-    trusted(None)  # read here, it is read for all
-    gc.freeze()  # else each child's first collection copies every page
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that fork and tell
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(f"{path}.new")
-        listener.listen(64)
-        Path(f"{path}.new").rename(path)  # who sees it can connect
-        while True:
-            connection, _ = listener.accept()
-            server = os.getpid()
-            if os.fork() == 0:
-                listener.close()
-                _die_with(server)
-                _fork_and_tell(connection)
-                os._exit(0)
-            connection.close()
-
-
 def _fork_and_tell(connection: socket.socket) -> None:
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     with connection, connection.makefile("rb") as lines:
         job = json.loads(lines.readline())
         own = os.getpid()
         pid = os.fork()
         if pid == 0:
-            _die_with(own)
+            die_with(own)
             os._exit(_live(connection, job))
-        _tell(connection, pid=pid)
+        tell(connection, pid=pid)
         _, status = os.waitpid(pid, os.WUNTRACED)
         while os.WIFSTOPPED(status):  # the kernel's word: told to go on before it sleeps, it would sleep for ever
-            _tell(connection, said=ASLEEP)
+            tell(connection, said=ASLEEP)
             _, status = os.waitpid(pid, os.WUNTRACED)
-        _tell(connection, code=os.waitstatus_to_exitcode(status))
-
-
-def _tell(connection: socket.socket, **what: Any) -> None:
-    connection.sendall(json.dumps(what).encode() + b"\n")
+        tell(connection, code=os.waitstatus_to_exitcode(status))
 
 
 def _live(connection: socket.socket, job: Mapping[str, Any]) -> int:
     seams = Seams(
-        lambda label: _tell(connection, seam=label), None if job["strike"] is None else Strike(**job["strike"])
+        lambda label: tell(connection, seam=label), None if job["strike"] is None else Strike(**job["strike"])
     )
     place = Place(**job["place"])
     try:
         answer = asyncio.run(
-            COMMANDS[job["command"]](place, seams, lambda said: _tell(connection, said=said), **job["arguments"])
+            COMMANDS[job["command"]](place, seams, lambda said: tell(connection, said=said), **job["arguments"])
         )
-        _tell(connection, answer=told(answer))
+        tell(connection, answer=told(answer))
     except BaseException:  # noqa: BLE001 - it is told, whatever it is
         with suppress(OSError):
-            _tell(connection, error=traceback.format_exc())
+            tell(connection, error=traceback.format_exc())
         return 1
     return 0
 
 
 if __name__ == "__main__":
-    _serve(sys.argv[1])
+    serve(sys.argv[1], _fork_and_tell)

@@ -71,14 +71,15 @@ async def _given_up(stage: Stage, held: Armed, *, released: bool) -> Books:
     """The end of an effect that is given up while its request is on its way.
 
     Where the giving up was not durable when its worker died, the other worker may have sent before it is: then it is
-    too late, and said so; who was cancelled gives it back.
+    too late, and said so; who was cancelled gives it back. Or what it had marked before came after the void.
     """
     row = stage.case.journal.effect(stage.case.key())
     assert row is not None
     arrived = await arrives_late(stage.case, held)
     if row.state == "voided":
         assert arrived == httpx.codes.GONE
-        return VOIDED
+        assert row.attempts in {1, 2}
+        return replace(VOIDED, posts=row.attempts, effects={NAME: ("voided", row.attempts)})
     assert arrived == httpx.codes.CREATED
     if not released:
         return replace(COMMITTED, posts=2, effects={NAME: ("committed", 2)})

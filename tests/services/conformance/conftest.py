@@ -40,7 +40,7 @@ def listening(app: ASGIApp) -> Iterator[str]:
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     try:
-        assert server.ready.wait(10)
+        assert server.ready.wait(60)
         yield url_of(listener)
     finally:
         server.should_exit = True
@@ -59,13 +59,13 @@ async def _sqlite(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tup
     folder = tmp_path_factory.mktemp("conformance")
     database_url = f"sqlite:///{folder / 'inventory.db'}"
     migrate("inventory", database_url)
-    with Processes() as processes:
+    with Processes(grace_seconds=0) as processes:
         yield await _started(processes, folder, database_url)
 
 
 @pytest.fixture(scope="session")
 async def _postgresql(tmp_path_factory: pytest.TempPathFactory, postgres: Databases) -> AsyncIterator[tuple[str, str]]:
-    with Processes() as processes:
+    with Processes(grace_seconds=0) as processes:
         yield await _started(processes, tmp_path_factory.mktemp("conformance"), postgres.migrated("inventory"))
 
 

@@ -15,7 +15,7 @@ from starlette.routing import Route
 
 from services.conformance.bench import PREFIX, Bench, Unreachable, connect
 from services.conformance.expectations import Broken
-from services.drill.processes import free_port
+from tests.ports import nobody_listening
 from tests.services.conformance.conftest import TOKEN, listening
 
 
@@ -82,9 +82,10 @@ async def test_no_answer_is_a_finding_and_nobody_there_is_not() -> None:
         async with connect(url, TOKEN) as http:
             with pytest.raises(Broken, match="GET /livez was not answered"):
                 await Bench(http, rounds=2).get("/livez")
-    async with connect(f"http://127.0.0.1:{free_port()}", TOKEN) as http:
-        with pytest.raises(Unreachable):
-            await Bench(http, rounds=2).get("/livez")
+    with nobody_listening() as port:
+        async with connect(f"http://127.0.0.1:{port}", TOKEN) as http:
+            with pytest.raises(Unreachable):
+                await Bench(http, rounds=2).get("/livez")
 
 
 async def test_names_are_the_runs_own_and_each_is_new() -> None:

@@ -15,8 +15,8 @@ from services.conformance.bench import Unreachable, connect
 from services.conformance.capabilities import Capability, Check
 from services.conformance.suite import CHECKS, MODULES, Refused, Report, State, examine
 from services.database import open_engine
-from services.drill.processes import free_port
 from services.inventory.verification.run import verify
+from tests.ports import nobody_listening
 from tests.services.conformance import lacking
 from tests.services.conformance.conftest import TOKEN, listening
 
@@ -187,8 +187,8 @@ async def test_a_token_that_is_not_known_ends_the_run_at_once(inventory_url: str
 
 async def test_nobody_there_is_not_a_lack() -> None:
     """Nothing was connected to, so nothing is known."""
-    with pytest.raises(Unreachable):
-        await run(f"http://127.0.0.1:{free_port()}", FEW_ROUNDS)
+    with nobody_listening() as port, pytest.raises(Unreachable):
+        await run(f"http://127.0.0.1:{port}", FEW_ROUNDS)
 
 
 async def test_what_is_no_provider_at_all_lacks_everything() -> None:

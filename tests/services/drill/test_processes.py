@@ -275,6 +275,11 @@ def test_free_ports_are_not_those_of_outgoing_connections() -> None:
     assert 20_000 <= free_port() < 32_000
 
 
+def test_two_free_ports_are_never_the_same() -> None:
+    """What was given and is not used yet is free to look at: a stack that got one twice would not start."""
+    assert len({free_port() for _ in range(500)}) == 500
+
+
 def test_a_missing_temporal_binary_is_explained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """With the command that brings it."""
     assert temporal_binary().is_file()

@@ -24,6 +24,7 @@ from services.drill.network_faults import (
     WithholdResponse,
 )
 from services.drill.proxy import FaultProxy
+from tests.ports import nobody_listening
 
 KEY = "cf1-zs6scstaeluf4cmx6acngur7kkjgm6h2-g1"
 OTHER = "cf1-aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa-g1"
@@ -279,7 +280,7 @@ async def test_an_outage_refuses_connections_and_ends(proxy: FaultProxy, client:
 async def test_a_connection_that_comes_as_the_proxy_goes_down_is_closed_too(proxy: FaultProxy, turns: int) -> None:
     """At every turn of the loop on the way to being served: none stays open with nobody behind it."""
     host, port = proxy.url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=10) as connection:
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
         for _ in range(turns):
             await checkpoint()
         await proxy.down()
@@ -289,9 +290,15 @@ async def test_a_connection_that_comes_as_the_proxy_goes_down_is_closed_too(prox
 
 async def test_an_unreachable_upstream_is_seen_and_fails_the_fault_that_needed_it() -> None:
     """No wait without end, and no fault counted that did not happen."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    async with FaultProxy("127.0.0.1", port) as proxy, httpx.AsyncClient(base_url=proxy.url, trust_env=False) as client:
+    with nobody_listening() as port:
+        await _every_request_is_undelivered(port)
+
+
+async def _every_request_is_undelivered(port: int) -> None:
+    async with (
+        FaultProxy("127.0.0.1", port) as proxy,
+        httpx.AsyncClient(base_url=proxy.url, trust_env=False, timeout=30) as client,
+    ):
         for _ in range(2):
             armed = proxy.arm(KEY, WithholdResponse())
             with pytest.raises(httpx.RemoteProtocolError):
@@ -323,7 +330,7 @@ async def test_what_is_not_http_is_closed(proxy: FaultProxy) -> None:
 async def test_closing_ends_everything_that_was_held(provider: Provider) -> None:
     """No task is left, nothing held is delivered, whoever waits is told."""
     before = asyncio.all_tasks()
-    async with httpx.AsyncClient(trust_env=False) as client:
+    async with httpx.AsyncClient(trust_env=False, timeout=30) as client:
         async with FaultProxy("127.0.0.1", provider.port) as proxy:
             client.base_url = httpx.URL(proxy.url)
             withheld, held = proxy.arm(KEY, WithholdResponse()), proxy.arm(OTHER, DelayRequest())

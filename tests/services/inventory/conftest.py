@@ -146,7 +146,7 @@ def running(database_url: str, tokens: Mapping[str, str | Grant], **options: Any
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     try:
-        assert ready.wait(10)
+        assert ready.wait(60)
         yield Service(url_of(listener), clock, engine, database_url, app.state.housekeeping)
     finally:
         server.should_exit = True

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any, ClassVar
 
 import httpx
+import pytest
 import sqlalchemy as sa
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
@@ -20,7 +21,8 @@ from services.inventory.verification.run import verify
 from tests.services.inventory.conftest import NOW, Caller, Service, connect, running
 from tests.services.inventory.model import Model, Receipt
 
-EXAMPLES, STEPS = 15, 25
+EXAMPLES, STEPS = 6, 25
+EXAMPLES_LONG = 60  # `make faults`
 SKUS = ("FILTER-A", "FILTER-B", "HOSE-C")
 some_lines = st.dictionaries(st.sampled_from(SKUS), st.integers(1, 6), min_size=1, max_size=3)
 any_of = st.integers(0, 1_000)
@@ -198,16 +200,19 @@ class Histories(RuleBasedStateMachine):
                 assert gone or document["outcome"] == self.model.receipts[key].outcome
 
 
-def test_any_history_is_answered_as_the_model_says_and_verifies(database_url: str) -> None:
+def test_any_history_is_answered_as_the_model_says_and_verifies(
+    database_url: str, request: pytest.FixtureRequest
+) -> None:
     """Reserve, hold, confirm, release, deliver, void, redo, ends of holds, retention, and the same again."""
-    tokens = {f"token-{number}": f"tenant-{number}" for number in range(1, 10 * EXAMPLES)}
+    examples = EXAMPLES_LONG if request.config.getoption("long") else EXAMPLES
+    tokens = {f"token-{number}": f"tenant-{number}" for number in range(1, 10 * examples)}
     with running(database_url, tokens) as service:
         Histories.service, Histories.tenants = service, itertools.count(1)
         service.clock.now = NOW
         run_state_machine_as_test(
             Histories,
             settings=settings(
-                max_examples=EXAMPLES,
+                max_examples=examples,
                 stateful_step_count=STEPS,
                 deadline=None,
                 # Over HTTP a smaller example would take minutes to find, and this one is small.
@@ -218,7 +223,7 @@ def test_any_history_is_answered_as_the_model_says_and_verifies(database_url: st
         )
         found = verify(service.engine)
         assert found.violation is None, found.violation.sentence
-        assert found.checked.receipts > EXAMPLES
+        assert found.checked.receipts > examples
     engine = open_engine(database_url)
     assert verify(engine).violation is None
     engine.dispose()

@@ -35,7 +35,7 @@ class Executed:
         """Wait for leave, then answer."""
         self.batches.append((tenant, len(calls)))
         self.begun.set()
-        assert self.may_go.wait(20)
+        assert self.may_go.wait(60)
         return [answer_of(call) for call in calls]
 
 
@@ -45,7 +45,7 @@ async def test_what_comes_while_a_batch_is_under_way_is_the_next_batch_in_order(
     sizes: list[int] = []
     batches = Batches(executed, 1, sizes.append)
     first = asyncio.create_task(batches.answer("acme", void(0)))
-    await asyncio.to_thread(executed.begun.wait, 20)
+    await asyncio.to_thread(executed.begun.wait, 60)
     later = [asyncio.create_task(batches.answer("acme", void(number))) for number in range(1, MAX_BATCH + 11)]
     await asyncio.wait(later, timeout=0.01)  # all of them are in the queue
     executed.may_go.set()
@@ -60,10 +60,10 @@ async def test_one_tenants_batch_does_not_keep_anothers_waiting() -> None:
     executed = Executed()
     batches = Batches(executed, 2, lambda _size: None)
     one = asyncio.create_task(batches.answer("acme", void(1)))
-    await asyncio.to_thread(executed.begun.wait, 20)
+    await asyncio.to_thread(executed.begun.wait, 60)
     executed.begun.clear()
     other = asyncio.create_task(batches.answer("globex", void(1, "globex")))
-    assert await asyncio.to_thread(executed.begun.wait, 20)
+    assert await asyncio.to_thread(executed.begun.wait, 60)
     executed.may_go.set()
     await asyncio.gather(one, other)
     assert sorted(executed.batches) == [("acme", 1), ("globex", 1)]
@@ -130,16 +130,16 @@ async def test_what_goes_alone_and_waits_leaves_threads_to_other_tenants(threads
             raise NotTogether
         if calls[0] != void(0):
             if tenant == "acme":
-                assert may_go.wait(20)
+                assert may_go.wait(60)
             order.append(tenant)
         return [answer_of(calls[0])]
 
     batches = Batches(execute, threads)
     slow = [asyncio.create_task(batches.answer("acme", void(number))) for number in range(MAX_BATCH)]
-    await asyncio.to_thread(apart.wait, 20)
+    await asyncio.to_thread(apart.wait, 60)
     other = asyncio.create_task(batches.answer("globex", void(1, "globex")))
     if threads > 1:  # there is one that nobody of the first tenant's is on
-        await asyncio.wait_for(other, 20)
+        await asyncio.wait_for(other, 60)
     may_go.set()
     await asyncio.gather(*slow, other)
     assert "globex" in order[:2]
@@ -150,7 +150,7 @@ async def test_a_tenant_with_too_many_waiting_is_told_so_and_no_other() -> None:
     executed = Executed()
     batches = Batches(executed, 2)
     waiting = [asyncio.create_task(batches.answer("acme", void(number))) for number in range(MAX_WAITING)]
-    await asyncio.to_thread(executed.begun.wait, 20)
+    await asyncio.to_thread(executed.begun.wait, 60)
     with pytest.raises(Refused) as refused:
         await batches.answer("acme", void(MAX_WAITING))
     assert refused.value.problem is Problem.OVERLOADED
@@ -166,7 +166,7 @@ async def test_who_no_longer_waits_counts_no_longer_and_holds_up_nobody() -> Non
     executed = Executed()
     batches = Batches(executed, 1)
     first = asyncio.create_task(batches.answer("acme", void(0)))
-    await asyncio.to_thread(executed.begun.wait, 20)
+    await asyncio.to_thread(executed.begun.wait, 60)
     later = [asyncio.create_task(batches.answer("acme", void(number))) for number in range(1, MAX_WAITING)]
     await asyncio.wait(later, timeout=0.01)
     for task in later:

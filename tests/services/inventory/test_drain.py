@@ -85,7 +85,7 @@ def test_who_is_sending_may_finish_and_is_answered(database_url: str) -> None:
         assert (not_ready.status, not_ready.problem) == (503, "overloaded")
         sending.raw(DELIVERY[10:])
         assert last(sending).status == 201
-        assert running.communicate(timeout=20)[0] == "ended\n"
+        assert running.communicate(timeout=60)[0] == "ended\n"
         assert running.returncode == 0
 
 
@@ -107,13 +107,13 @@ def test_who_waits_for_a_lock_is_answered(database_url: str) -> None:
         for delivery in deliveries:
             answered = delivery.result()
             assert (answered.status_code, answered.headers["connection"]) == (201, "close")
-        assert running.communicate(timeout=20)[0] == "ended\n"
+        assert running.communicate(timeout=60)[0] == "ended\n"
         assert running.returncode == 0
 
 
 def test_who_is_not_done_at_the_limit_is_told_what_is_known(database_url: str) -> None:
     """Half a request was not executed, and may be sent again; of one that waits inside nobody can tell."""
-    with process(database_url, shutdown_seconds=0.3) as (running, url), peer(url) as sending, peer(url) as waiting:
+    with process(database_url, shutdown_seconds=1) as (running, url), peer(url) as sending, peer(url) as waiting:
         begin(sending, "POST /v1/deliveries", len(DELIVERY), "half-sent-key-00001")
         with stock_held(database_url):
             begin(waiting, "POST /v1/deliveries", len(DELIVERY), "waiting-key-0000001")
@@ -122,7 +122,7 @@ def test_who_is_not_done_at_the_limit_is_told_what_is_known(database_url: str) -
             cut, unknown = last(sending), last(waiting)
         assert (cut.status, cut.problem) == (503, "overloaded")
         assert (unknown.status, unknown.problem) == (500, "internal")
-        assert running.communicate(timeout=20)[0] == "ended\n"
+        assert running.communicate(timeout=60)[0] == "ended\n"
         assert running.returncode == 0
 
 
@@ -136,7 +136,7 @@ def test_a_second_signal_ends_it_at_once(database_url: str, second: signal.Signa
         assert waiting.answer() is None
         running.send_signal(second)
         assert sending.answer() is None
-        running.communicate(timeout=20)
+        running.communicate(timeout=60)
         assert running.returncode == code
     with process(database_url) as (_, url), connect(url, "token-a") as http:
         assert Caller(http).receipt("half-sent-key-00001").status_code == 404

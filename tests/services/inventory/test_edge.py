@@ -122,7 +122,7 @@ def test_a_body_that_never_ends_is_cut_off(service: Service) -> None:
     """After 1 MiB the answer comes and the connection goes."""
     host, port = httpx.URL(service.url).host, httpx.URL(service.url).port
     assert port is not None
-    with socket.create_connection((host, port), timeout=10) as peer:
+    with socket.create_connection((host, port), timeout=60) as peer:
         head = "POST /v1/deliveries HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer token-1\r\n"
         peer.sendall(f"{head}Content-Length: 9999999999\r\n\r\n".encode())
         # One byte more than is drained, so that nothing is left unread when the connection goes.
@@ -161,7 +161,7 @@ def test_half_a_request_is_no_request(service: Service, caller: Caller, line: st
         f"{line.format(key=key)} HTTP/1.1\r\nHost: x\r\nAuthorization: {caller.http.headers['authorization']}\r\n"
         f"Idempotency-Key: {key}\r\nEffect-Not-After: {caller.not_after}\r\nContent-Length: {len(body) + 1}\r\n\r\n"
     )
-    with socket.create_connection((url.host, url.port), timeout=10) as peer:
+    with socket.create_connection((url.host, url.port), timeout=60) as peer:
         peer.sendall(head.encode() + body)
         peer.shutdown(socket.SHUT_WR)
         while peer.recv(65536):

@@ -16,6 +16,7 @@ from services.inventory.contract import KeyedCall, Kind, fingerprint
 from services.inventory.feed import FeedQuery, Reader
 from services.inventory.stock import StockKeeper
 from services.inventory.verification.run import verify
+from tests.postgres import WAITING_FOR_LOCKS
 from tests.services.inventory.conftest import NOW, Clock, hours
 
 pytestmark = pytest.mark.parametrize("dialect", ["postgresql"])
@@ -52,24 +53,26 @@ def opened(database_url: str, number: int) -> Iterator[list[sa.Engine]]:
         yield engines
 
 
-def test_who_took_the_first_number_and_commits_late_is_read_first(database_url: str) -> None:
+def test_who_took_the_first_number_and_commits_late_is_read_first(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The second transaction waits for the first; until then nobody sees either, and the watermark stands."""
+    monkeypatch.setattr("services.inventory.stock.LOCK_TIMEOUT_SECONDS", 60.0)  # a busy machine may take that long
     with opened(database_url, 3) as (first, second, reading), ThreadPoolExecutor(2) as pool:
         reader = Reader(reading, Clock())
         written, may_commit = threading.Event(), threading.Event()
 
         def hold(_connection: sa.Connection) -> None:
             written.set()
-            assert may_commit.wait(20)
+            assert may_commit.wait(60)
 
         sa.event.listen(first, "commit", hold)
         one = pool.submit(StockKeeper(first, Clock()).perform, delivery("first"))
-        assert written.wait(20)
+        assert written.wait(60)
         other = pool.submit(StockKeeper(second, Clock()).perform, delivery("second"))
         try:
-            waiting = sa.text("SELECT count(*) FROM pg_locks WHERE NOT granted")
             with reading.connect() as connection:
-                while connection.execute(waiting).scalar_one() == 0 and not other.done():
+                while connection.execute(WAITING_FOR_LOCKS).scalar_one() == 0 and not other.done():
                     connection.rollback()
             assert not other.done()
             assert page(reader, 0) == {"receipts": [], "next_after": 0, "watermark": 0}

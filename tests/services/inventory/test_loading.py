@@ -13,6 +13,7 @@ from services.inventory.loading import NotTogether, insert_keys
 from services.inventory.problems import Problem, Refused
 from services.inventory.stock import StockKeeper
 from services.inventory.tables import COUNTERS, KEYS, RESERVATIONS, STOCK
+from tests.postgres import WAITING_FOR_LOCKS
 from tests.services.inventory.conftest import NOW
 from tests.services.inventory.test_books import KEY, OTHER, call
 
@@ -25,11 +26,18 @@ def dialect() -> str:
     return "postgresql"
 
 
+@pytest.fixture
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever waits, waits until the test lets it go on, however long that takes on a busy machine."""
+    monkeypatch.setattr("services.inventory.stock.LOCK_TIMEOUT_SECONDS", 60.0)
+
+
 def keeper(engine: sa.Engine) -> StockKeeper:
     """A second process of the service, as far as the database can tell."""
     return StockKeeper(engine, lambda: NOW.replace(month=1))
 
 
+@pytest.mark.usefixtures("_patient")
 def test_who_waits_for_a_rival_that_rolls_back_takes_the_key(database_url: str) -> None:
     """It waits, and then the key is free."""
     engine = open_engine(database_url)
@@ -43,6 +51,7 @@ def test_who_waits_for_a_rival_that_rolls_back_takes_the_key(database_url: str) 
     engine.dispose()
 
 
+@pytest.mark.usefixtures("_patient")
 def test_who_waits_for_a_rival_that_commits_repeats_its_receipt(database_url: str) -> None:
     """The loser of the race finds the winner's receipt, not its own."""
     engine = open_engine(database_url)
@@ -50,13 +59,13 @@ def test_who_waits_for_a_rival_that_commits_repeats_its_receipt(database_url: st
 
     def commit(_connection: sa.Connection) -> None:
         holding.set()
-        assert go.wait(20)
+        assert go.wait(60)
 
     rival = open_engine(database_url)
     sa.event.listen(rival, "commit", commit)
     with ThreadPoolExecutor() as pool:
         first = pool.submit(keeper(rival).perform, VoidCall(tenant="acme", key=KEY))
-        assert holding.wait(20)
+        assert holding.wait(60)
         second = pool.submit(keeper(engine).perform, VoidCall(tenant="acme", key=KEY))
         _until_somebody_waits(engine)
         go.set()
@@ -95,6 +104,7 @@ def test_no_key_is_taken_by_what_executes_nothing(database_url: str) -> None:
     engine.dispose()
 
 
+@pytest.mark.usefixtures("_patient")
 def test_skus_are_locked_from_the_lowest_up_and_the_counter_last(database_url: str) -> None:
     """Whoever waits for a SKU holds those before it, and keeps nobody from numbers."""
     engine = open_engine(database_url)
@@ -115,6 +125,7 @@ def test_skus_are_locked_from_the_lowest_up_and_the_counter_last(database_url: s
     engine.dispose()
 
 
+@pytest.mark.usefixtures("_patient")
 def test_the_end_of_a_hold_waits_for_the_confirm_that_is_under_way(database_url: str) -> None:
     """Both under the reservation's lock: when the confirm has committed, there is nothing left to end."""
     engine, confirming = open_engine(database_url), open_engine(database_url)
@@ -124,20 +135,20 @@ def test_the_end_of_a_hold_waits_for_the_confirm_that_is_under_way(database_url:
 
     def commit(_connection: sa.Connection) -> None:
         holding.set()
-        assert go.wait(20)
+        assert go.wait(60)
 
     sa.event.listen(confirming, "commit", commit)
     confirm = call(MINE, kind=Kind.CONFIRM, quantities={}, reservation_id="reservation-1")
     with ThreadPoolExecutor() as pool:
         try:
             first = pool.submit(keeper(confirming).perform, confirm)
-            assert holding.wait(20)
+            assert holding.wait(60)
             over = sa.select(RESERVATIONS.c.expires_at <= sa.func.clock_timestamp())
             while True:
                 with engine.connect() as connection:
                     if connection.execute(over).scalar_one():
                         break
-            second = pool.submit(keeper(engine).expire, "acme", ["reservation-1"])
+            second = pool.submit(keeper(engine).expire, "acme", ["reservation-1"], 60)
             _until_somebody_waits(engine)
         finally:
             go.set()
@@ -198,8 +209,7 @@ def test_who_waits_for_longer_than_a_statement_may_take_has_executed_nothing_and
 
 
 def _until_somebody_waits(engine: sa.Engine) -> None:
-    waiting = sa.text("SELECT count(*) FROM pg_locks WHERE NOT granted")
     while True:
         with engine.connect() as connection:
-            if connection.execute(waiting).scalar_one():
+            if connection.execute(WAITING_FOR_LOCKS).scalar_one():
                 return

@@ -25,7 +25,7 @@ def together(*calls: Callable[[], httpx.Response]) -> list[httpx.Response]:
     barrier = Barrier(len(calls))
 
     def run(call: Callable[[], httpx.Response]) -> httpx.Response:
-        barrier.wait(10)
+        barrier.wait(60)
         return call()
 
     with ThreadPoolExecutor(len(calls)) as pool:

@@ -76,6 +76,6 @@ def peer(url: str) -> Iterator[Peer]:
     """Connect to a service."""
     parsed = httpx.URL(url)
     assert parsed.port is not None
-    connected = socket.create_connection((parsed.host, parsed.port), timeout=20)
+    connected = socket.create_connection((parsed.host, parsed.port), timeout=60)
     with connected, connected.makefile("rb") as incoming:
         yield Peer(connected, cast("BinaryIO", incoming))

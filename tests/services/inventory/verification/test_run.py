@@ -158,12 +158,15 @@ def test_every_single_change_of_a_table_is_found_and_named(
 ) -> None:
     """Each column flipped, emptied or filled, and rows deleted and doubled, in a row of each sort.
 
-    What is read is judged without a database, so the short form tries one change in five on PostgreSQL.
+    What is read is judged without a database, so the short form tries one change in five on PostgreSQL, and on SQLite
+    every other one, from the second on.
     """
     table = METADATA.tables[name]
-    each = 5 if dialect == "postgresql" and not request.config.getoption("long") else 1
+    first, each = (0, 5) if dialect == "postgresql" else (1, 2)
+    if request.config.getoption("long"):
+        first, each = 0, 1
     wrong = []
-    for change in list(changes(bare, table))[::each]:
+    for change in list(changes(bare, table))[first::each]:
         column, _, how = change.what.partition(" ")
         missing = how == "emptied" and not table.columns[column].nullable
         expected = {ROW} if missing else BROKEN[name][column]
@@ -276,7 +279,7 @@ def _sha256(text: bytes) -> str:
 
 
 def test_a_database_at_work_is_clean(database_url: str) -> None:
-    """It looks at one moment, again and again while eight callers write."""
+    """It looks at one moment, again and again while eight callers write, until it has seen them do so."""
     with running(database_url, {"token": "acme"}) as service, connect(service.url, "token") as http:
         caller = Caller(http)
         mixed(service, caller)
@@ -295,8 +298,8 @@ def test_a_database_at_work_is_clean(database_url: str) -> None:
         with ThreadPoolExecutor(8) as pool:
             writers = [pool.submit(write, number) for number in range(8)]
             try:
-                seen = []
-                for _ in range(5):
+                seen: list[int] = []
+                while len(seen) < 5 or seen[-1] == seen[0]:
                     found = verify(service.engine)
                     assert found.violation is None, found.violation.sentence
                     seen.append(found.checked.receipts)
