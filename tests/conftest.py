@@ -7,9 +7,14 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.certificates import Authority
 from tests.postgres import Databases, databases
+
+# An example has no deadline, and drawing it none either: whose process is not run for a while has found nothing.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="session")
