@@ -103,14 +103,14 @@ def test_a_death_inside_a_long_write_shows_the_old_checkpoint(crews: list[Crew],
     """From outside, while the file of more than 64 MiB is there and not whole: no process can do that to itself."""
     ballast = 96 << 20
     steps = [*FIRST, ["save"], ["await", "never"]]
-    half_written = False
-    while not half_written:  # who is kept waiting here may come when all is written
+    while True:  # who is kept waiting here may come when all is written
         crew = a_crew(crews, tmp_path / f"long-{len(crews)}")
         players = crew.start("script", 2, steps=steps, ballast_bytes=ballast)
         assert until(partial(sizes, crew), seconds=60), "the second write has not begun"
         players[0].kill()
         players[1].kill()
-        half_written = min(sizes(crew)) < ballast
+        if min(sizes(crew)) < ballast:
+            break
     after = crew.play("script", 2, steps=[["resume"]], ballast_bytes=ballast)
     for rank, (resumed,) in enumerate(told(after, "resume")):
         assert (resumed["sequence"], resumed["state"]) == (OLD, whole(OLD, rank))
