@@ -14,9 +14,9 @@ from services.drill import processes
 from tests.certificates import Authority
 from tests.postgres import Databases, databases
 
-# On a machine that is busy any one example may take its time: how long it takes is no property of what is tested.
-settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("busy")
+# An example has no deadline, and drawing it none either: whose process is not run for a while has found nothing.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="session")

@@ -22,11 +22,13 @@ sys.stdin.read()
 """
 # The same in a child that ends and is waited for, or that lives on.
 PARENT = """
-import subprocess, sys
+import os, subprocess, sys
 child = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 child.stdout.readline()
 if sys.argv[2] == "ends":
     child.communicate()
+while sum(os.times()[:2]) < 0.3:
+    pass
 print("burnt", flush=True)
 sys.stdin.read()
 """
@@ -52,7 +54,7 @@ def test_a_process_is_counted() -> None:
 def test_a_descendant_is_counted_once_living_or_ended(child: str) -> None:
     """A killed worker's time is not lost, and a living one's is not counted with its parent's too."""
     with running(PARENT, BURN, child) as pid:
-        assert 0.29 <= tree_seconds(pid) < 0.55
+        assert 0.58 <= tree_seconds(pid) < 0.85  # both, and neither twice
 
 
 def test_a_process_that_is_gone_has_used_nothing() -> None:
@@ -69,7 +71,7 @@ def test_what_a_part_used_is_told_apart_from_the_starter() -> None:
         while sum(os.times()[:2]) - own_seconds < 0.1:
             pass
         usage = meter.usage()
-    assert usage.cpu_seconds["busy"] == 0.0
+    assert usage.cpu_seconds["busy"] < 0.05  # what it took to say so and to begin to wait
     assert usage.cpu_seconds["starter"] >= 0.09
     assert usage.total_cpu_seconds == sum(usage.cpu_seconds.values())
     assert 0.0 <= usage.others <= 1.0

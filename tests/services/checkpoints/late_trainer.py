@@ -3,8 +3,8 @@
     python -m tests.services.checkpoints.late_trainer ROOT RANK WORLD LAUNCH [honest | impatient]
 
 Its source of versions is the classic mistake: counters that were noted when the save was asked for, and marks that no
-mutation moves. Nothing that it says of itself is inconsistent. With `honest` the same loop saves as it should, with
-`impatient` it does and gives the others three seconds to capture.
+mutation moves. Nothing that it says of itself is inconsistent, and it trains on as soon as the thread has looked. With
+`honest` the same loop saves as it should, with `impatient` it does and gives the others three seconds to capture.
 """
 
 import sys
@@ -18,7 +18,7 @@ from services.checkpoints.saving import Deadlines
 from services.checkpoints.session import Session
 from services.checkpoints.state import Item, State, Versioned
 
-UPDATES, EVERY = 6, 3
+UPDATES, EVERY = 5, 3
 CONTRACT = Contract.load(
     {
         "format": "counterfoil-contract-1",
@@ -39,9 +39,11 @@ class Noted:
 
     def __init__(self) -> None:
         self.updates = 0
+        self.looked = threading.Event()
 
     def read(self) -> Mapping[str, int]:
         """A mark that never moves."""
+        self.looked.set()
         return {"model": 0}
 
     def timeline(self) -> Mapping[str, int]:
@@ -54,7 +56,7 @@ class Noted:
 
 
 def main(root: str, rank: str, world: str, launch: str, how: str = "late") -> None:
-    """Train six updates and save twice."""
+    """Train five updates and save the third."""
     first, second = np.zeros(64), np.zeros(64)
     noted, marked = Noted(), Versioned({"updates": 0})
     items = {name: Item(role="param", array=array, source="model") for name, array in (("a", first), ("b", second))}
@@ -76,11 +78,10 @@ def main(root: str, rank: str, world: str, launch: str, how: str = "late") -> No
             if how != "late":
                 session.save_async(state)
                 continue
-            if writer is not None:
-                writer.join()
             noted.updates = update
             writer = threading.Thread(target=session.save, args=(state,))
             writer.start()
+            noted.looked.wait(60)
         if writer is not None:
             writer.join()
 

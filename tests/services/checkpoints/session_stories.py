@@ -247,6 +247,11 @@ class Script:
         found, skipped = self._session.latest()
         return {"latest": found.sequence if found else None, "skipped": [each.sequence for each in skipped]}
 
+    def do_patience(self, seconds: Mapping[str, float]) -> None:
+        """Other deadlines for this contributor from here on: short ones only where a test is about their end."""
+        deadlines = dataclasses.replace(self._session._deadlines, **seconds)
+        self._session._deadlines = self._session._saver._deadlines = deadlines
+
     def do_stop(self) -> dict[str, Any]:
         """One look."""
         return {"stop": self._session.agree_stop(self._trainer.updates)}

@@ -6,17 +6,19 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from services.checkpoints.errors import CheckpointError
 from services.checkpoints.group import until
-from tests.services.checkpoints import capture_stories, meeting_stories, session_stories
+from tests.services.checkpoints import capture_stories, meeting_stories, session_stories, writer
 
 STORIES: dict[str, Callable[..., None]] = {
     **capture_stories.STORIES,
     **meeting_stories.STORIES,
     **session_stories.STORIES,
+    **writer.STORIES,
 }
 
 
@@ -41,8 +43,9 @@ def play(name: str, told: dict[str, Any], output: Path) -> None:
     except BaseException:  # noqa: BLE001 - whatever it was, this process may not go on as the one that forks
         traceback.print_exc()
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        with suppress(OSError):  # nobody may be there to read it
+            sys.stdout.flush()
+            sys.stderr.flush()
         os._exit(code)
 
 

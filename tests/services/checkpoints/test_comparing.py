@@ -140,7 +140,7 @@ def test_a_distance_is_exact_in_every_dtype(dtype: str) -> None:
     assert _apart(np.array(one, kind), np.array(other, kind)) == (expected, 0)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.data())
 def test_blocks_are_the_shared_part_and_read_as_it_in_either(data: st.DataObject) -> None:
     """Any boxes of up to four dimensions, blocks of a few bytes, through real files."""

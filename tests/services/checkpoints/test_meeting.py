@@ -29,8 +29,11 @@ def test_words_reach_everybody_and_a_name_can_be_taken_back_by_who_said_it(crew:
 
 
 def test_who_does_not_speak_in_time_is_named(crew: Crew) -> None:
-    """C49: contributors 1 and 3 never start."""
-    coordinator, _ = crew.play("meeting-words", 4, ranks=[0, 2], seconds=0.3)
+    """C49: contributors 1 and 3 never start, and 2 has spoken."""
+    launch = new_launch()
+    crew.start("meeting-words", 4, ranks=[2], launch=launch)
+    crew.there(f"runs/r1/meet/{launch}/rank.1.2")
+    (coordinator,) = crew.play("meeting-words", 4, ranks=[0], launch=launch, seconds=0.1)
     assert coordinator.last["error"] == "ContributorMissing"
     assert coordinator.last["message"].startswith("Contributor 1, 3 did not say")
 

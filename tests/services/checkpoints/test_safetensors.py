@@ -288,7 +288,7 @@ def check(data: bytes) -> None:
         assert bytes(theirs[name]["data"]) == data[header.data_start + each.start : header.data_start + each.stop]
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(CHANGES)
 def test_a_file_that_was_changed_anywhere_is_read_as_the_library_reads_it_or_refused(
     changes: list[tuple[int, int, bytes]],
@@ -316,7 +316,7 @@ TENSORS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250)
 @given(st.dictionaries(st.text(max_size=3) | st.just("__metadata__"), TENSORS | JSON, max_size=3), st.integers(0, 16))
 def test_any_header_is_read_as_the_library_reads_it_or_refused(raw: dict[str, Any], data: int) -> None:
     """Drawn from what a header looks like."""

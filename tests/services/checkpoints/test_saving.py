@@ -11,7 +11,7 @@ import pytest
 from services.checkpoints.delays import SAVE
 from tests.services.checkpoints.crew import Crew
 from tests.services.checkpoints.session_stories import whole
-from tests.services.checkpoints.test_session import SHORT, told
+from tests.services.checkpoints.test_session import HOURS, told
 
 
 @pytest.fixture
@@ -145,11 +145,15 @@ def test_an_unseen_failure_is_raised_on_close(crew: Crew) -> None:
 
 def test_a_contributor_that_never_reports_is_named_and_the_others_are_released(crew: Crew) -> None:
     """C49: it is held before it captures; the others go on after the deadline, and so does it with the next save."""
-    steps = [["update"], ["save"], ["await", "late"], ["save"], ["latest"]]
-    players = crew.start(
-        "script", 3, steps=steps, deadlines={**SHORT, "entry_seconds": 30}, by_rank={1: {"hold": ["declared"]}}
-    )
+    steps = [
+        ["update"], ["patience", {"capture_seconds": 0.1, "margin_seconds": 30.0}], ["save"], ["await", "late"],
+        ["patience", {"capture_seconds": 30.0}], ["save"], ["latest"],
+    ]  # fmt: skip
+    players = crew.start("script", 3, steps=steps, by_rank={0: {"hold": ["captured"]}, 1: {"hold": ["declared"]}})
+    crew.held("captured", 0)
     crew.held("declared", 1)
+    crew.there("runs/r1/data/*/captured.2")
+    crew.let_go("captured", 0)
     crew.there("runs/r1/data/*/abort")
     crew.let_go("declared", 1)
     crew.folder.joinpath("late").touch()
@@ -162,19 +166,24 @@ def test_a_contributor_that_never_reports_is_named_and_the_others_are_released(c
 
 
 def test_a_contributor_that_enters_late_is_named_and_nobody_calls_the_coordinator_lost(crew: Crew) -> None:
-    """D14: entry and capture deadlines of 0.5 s, and contributor 1 enters 0.4 s late and captures for 0.3 s."""
-    steps = [["update"], ["save"], ["save"]]
-    late = {"entered": 0.4, "ready": 0.3}
-    players = crew.play("script", 3, steps=steps[:2], deadlines=SHORT, by_rank={1: {"late": late}})
+    """D14: it comes when the save is given up, and the coordinator after the others' entry deadline of 0.1 s."""
+    steps = [["update"], ["patience", {"capture_seconds": 0.5, "margin_seconds": 30.0}], ["save"]]
+    players = crew.start("script", 3, steps=steps, by_rank={1: {"hold": ["entered"]}})
+    crew.held("entered", 1)
+    crew.there("runs/r1/data/*/abort")
+    crew.let_go("entered", 1)
+    for player in players:
+        player.end()
     assert [each["error"] for (each,) in told(players, "save")] == ["ContributorMissing"] * 3
-    players = crew.play("script", 3, steps=steps, deadlines=SHORT, by_rank={0: {"late": {"entered": 0.4}}})
+    steps = [["update"], ["patience", {"entry_seconds": 0.1, "margin_seconds": 30.0}], ["save"], ["save"]]
+    players = crew.play("script", 3, steps=steps, by_rank={0: {"late": {"entered": 0.4}}})
     assert [[each.get("saved") for each in saves] for saves in told(players, "save")] == [[3, 4]] * 3
 
 
 def test_a_coordinator_that_dies_before_the_release_is_lost_and_nothing_is_published(crew: Crew) -> None:
     """The others do not wait for ever, and know that nothing was."""
     steps = [["update"], ["save"], ["latest"]]
-    players = crew.start("script", 3, steps=steps, deadlines=SHORT, by_rank={0: {"hold": ["captured"]}})
+    players = crew.start("script", 3, steps=steps, deadlines=HOURS, by_rank={0: {"hold": ["captured"]}})
     crew.held("captured", 0)
     players[0].kill()
     for player in players[1:]:
@@ -188,9 +197,8 @@ def test_who_loses_the_coordinator_after_the_release_reads_what_happened(
     crew: Crew, point: str, ends: str | int
 ) -> None:
     """A free slot is unknown and not "not committed"; a slot with this save is a checkpoint."""
-    deadlines = {**SHORT, "persist_seconds": 4.0, "margin_seconds": 1.0}
     steps = [["update"], ["save"], ["save"]]
-    players = crew.start("script", 3, steps=steps, deadlines=deadlines, by_rank={0: {"hold": [point]}})
+    players = crew.start("script", 3, steps=steps, deadlines=HOURS, by_rank={0: {"hold": [point]}})
     crew.held(point, 0)
     players[0].kill()
     for player in players[1:]:
@@ -201,10 +209,6 @@ def test_who_loses_the_coordinator_after_the_release_reads_what_happened(
     players = crew.play("script", 3, steps=[["resume"]])
     there = [each.get("state") for (each,) in told(players, "resume")]
     assert there == ([None] * 3 if point == "recorded" else [whole(1, rank) for rank in range(3)])
-
-
-# Nobody waits for them in a test: what ends before the test's own limit was not ended by one of them.
-HOURS = {"entry_seconds": 3600.0, "capture_seconds": 3600.0, "persist_seconds": 3600.0, "margin_seconds": 3600.0}
 
 
 @pytest.mark.parametrize(
@@ -259,9 +263,10 @@ def test_an_outcome_that_cannot_be_told_is_read_from_the_slot(crew: Crew) -> Non
 
 def test_a_disk_on_which_no_word_can_be_said_is_a_failure_by_name(crew: Crew) -> None:
     """Not even the declaration: the coordinator's trainer gets the store's error, and the next save commits."""
-    steps = [["update"], ["save"], ["touch", "lost"], ["save"]]
+    short, long = ({"entry_seconds": seconds, "margin_seconds": seconds} for seconds in (0.5, 30.0))
+    steps = [["update"], ["patience", short], ["save"], ["patience", long], ["touch", "lost"], ["save"]]
     full = [["update"], ["fail", "create*", errno.ENOSPC], ["save"], ["mend"], ["await", "lost"], ["save"]]
-    players = crew.play("script", 2, steps=steps, deadlines=SHORT, by_rank={0: {"steps": full}})
+    players = crew.play("script", 2, steps=steps, by_rank={0: {"steps": full}})
     (failed, saved), (lost, heard) = told(players, "save")
     assert (failed["error"], lost["error"]) == ("CommitFailed", "CoordinatorLost")
     assert "No space left on device" in failed["message"]

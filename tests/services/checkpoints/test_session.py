@@ -15,7 +15,8 @@ from services.checkpoints.state import Item, State, Versioned
 from tests.services.checkpoints.crew import PATIENCE_SECONDS, Crew, Player
 from tests.services.checkpoints.session_stories import whole
 
-SHORT = {"entry_seconds": 0.5, "capture_seconds": 0.5, "persist_seconds": 5.0, "margin_seconds": 2.0}
+# Nobody waits for them in a test: what ends before the test's own limit was not ended by one of them.
+HOURS = {"entry_seconds": 3600.0, "capture_seconds": 3600.0, "persist_seconds": 3600.0, "margin_seconds": 3600.0}
 
 
 @pytest.fixture
@@ -84,7 +85,7 @@ def test_a_contributor_beyond_the_coordinators_world_does_not_begin(crew: Crew) 
 
 def test_a_contributor_that_does_not_start_leaves_the_run_to_whoever_has_it(crew: Crew) -> None:
     """Nobody is fenced before all have met."""
-    (player,) = crew.play("script", 2, ranks=[0], steps=[], deadlines=SHORT)
+    (player,) = crew.play("script", 2, ranks=[0], steps=[], deadlines={"entry_seconds": 0.5})
     assert (player.last["error"], player.last["message"][:13]) == ("ContributorMissing", "Contributor 1")
     assert not list(crew.root.glob("runs/r1/log/*"))
 
@@ -107,7 +108,8 @@ def test_a_look_at_different_updates_is_refused_by_both_numbers(crew: Crew) -> N
 def test_who_comes_late_to_a_look_hears_how_it_ended(crew: Crew) -> None:
     """D14: two looks of the coordinator have ended without contributor 1, and no coordinator is called lost."""
     late = [["await", "late"], ["stop"], ["stop"]]
-    players = crew.start("script", 2, steps=[["stop"], ["stop"]], deadlines=SHORT, by_rank={1: {"steps": late}})
+    looks = [["patience", {"entry_seconds": 0.1}], ["stop"], ["stop"]]
+    players = crew.start("script", 2, steps=looks, by_rank={1: {"steps": late}})
     players[0].end()
     crew.folder.joinpath("late").touch()
     players[1].end()

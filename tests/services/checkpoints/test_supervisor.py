@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from services.checkpoints.group import until
 from services.checkpoints.learner import Learner, LearnerConfig, row_digests, whole_digests
 from services.checkpoints.supervisor import ContributorFailed, Difference, Life, Store, Supervisor, first_difference
 
@@ -21,6 +22,14 @@ def alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+def ended(pid: int) -> bool:
+    """Whether a process has, also one that nobody has waited for."""
+    try:
+        return b") Z" in Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return not alive(pid)
 
 
 def test_three_processes_compute_what_one_learner_computes() -> None:
@@ -86,14 +95,7 @@ def test_contributors_die_with_their_supervisor() -> None:
     assert done.returncode == -signal.SIGKILL
     pids = [int(pid) for pid in done.stdout.split()]
     assert len(pids) == 2
-    # Its output was read to the end: nobody holds the other end any more, so the contributors are gone or going.
-    for pid in pids:
-        for _ in range(10_000):
-            if not alive(pid) or b"Z" in Path(f"/proc/{pid}/stat").read_bytes().split()[2:3]:
-                break
-            os.sched_yield()
-        else:
-            pytest.fail(f"process {pid} lives on without its supervisor")
+    assert until(lambda: all(map(ended, pids)), seconds=60), f"of {pids} one lives on without its supervisor"
 
 
 def test_the_first_difference_is_named_by_update_and_field() -> None:

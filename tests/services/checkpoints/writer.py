@@ -212,9 +212,9 @@ class Writer:
         return outcome
 
 
-def main() -> None:
+def main(root: str, run: str) -> None:
     """Until the commands end."""
-    this = Writer(sys.argv[1], sys.argv[2])
+    this = Writer(root, run)
     for line in sys.stdin:
         try:
             say(ok=this.do(json.loads(line)))
@@ -222,5 +222,13 @@ def main() -> None:
             say(error=type(error).__name__, message=str(error))
 
 
+def forked(_say: Callable[..., None], *, root: str, run: str, commands: str, answers: str) -> None:
+    """The same in a process that was forked: its commands and answers go through pipes that have names."""
+    sys.stdin, sys.stdout = Path(commands).open(), Path(answers).open("w")  # noqa: SIM115 - open until its end
+    main(root, run)
+
+
+STORIES = {"writer": forked}
+
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

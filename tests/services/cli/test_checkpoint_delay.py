@@ -12,7 +12,7 @@ LATE = f"{sys.executable} -m tests.services.checkpoints.late_trainer {{root}} {{
 
 def test_a_trainer_that_reads_late_is_1_and_an_honest_one_0(counterfoil: Run, tmp_path: Path) -> None:
     """A line per run; what is mixed is named by item and update."""
-    asked = ("checkpoint", "delay-test", "--run", "late", "--point", "item-copied", "--seconds", "0.3")
+    asked = ("checkpoint", "delay-test", "--run", "late", "--point", "item-copied", "--seconds", "1")
     late = counterfoil(*asked, "--command", LATE, "--json", PYTHONPATH=str(ROOT), TMPDIR=str(tmp_path))
     assert late.returncode == 1, late.stderr
     document = json.loads(late.stdout)
