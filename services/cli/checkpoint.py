@@ -22,7 +22,7 @@ from services.checkpoints.timeline import drawn, measured, timeline
 from services.checkpoints.watermark import NotUndone, compare, read_watermark
 from services.cli import checkpoint_exchange
 from services.cli.checkpoint_delay import delay_test
-from services.cli.checkpoint_opening import chosen, opened, refused
+from services.cli.checkpoint_opening import Finite, Folder, chosen, opened, refused
 from services.cli.checkpoint_opening import root_option as _root
 from services.cli.checkpoint_opening import run_option as _run
 from services.cli.checkpoint_opening import sequence_option as _sequence
@@ -218,14 +218,18 @@ def timeline_(output: Output, root: Path, run_id: str, sequence: int | None, pic
 
 @checkpoint.command(name="plan", short_help="Say what saving costs and how often it is worth it.")
 @click.option("--bytes", "size", type=click.IntRange(0), help="Of one checkpoint.")
-@click.option("--bandwidth", type=float, metavar="BYTES/S", help="That all contributors write together.")
-@click.option("--mtbf", type=float, metavar="SECONDS", help="Mean time between two interruptions.")
-@click.option("--blocked", type=float, metavar="SECONDS", help="That a save keeps training from going on.")
-@click.option("--persist", type=float, metavar="SECONDS", help="From the capture until it is durable.")
-@click.option("--restart", type=float, metavar="SECONDS", help="From an interruption to training.")
-@click.option("--simulate", "training", type=float, metavar="SECONDS", help="Play a run of so much training.")
+@click.option(
+    "--bandwidth", type=Finite(0, min_open=True), metavar="BYTES/S", help="That all contributors write together."
+)
+@click.option("--mtbf", type=Finite(0, min_open=True), metavar="SECONDS", help="Mean time between two interruptions.")
+@click.option("--blocked", type=Finite(0), metavar="SECONDS", help="That a save keeps training from going on.")
+@click.option("--persist", type=Finite(0), metavar="SECONDS", help="From the capture until it is durable.")
+@click.option("--restart", type=Finite(0), metavar="SECONDS", help="From an interruption to training.")
+@click.option(
+    "--simulate", "training", type=Finite(0, min_open=True), metavar="SECONDS", help="Play a run of so much training."
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the simulated interruptions.")
-@click.option("--root", type=click.Path(path_type=Path, file_okay=False), help="Take what was measured in this store.")
+@click.option("--root", type=Folder(), help="Take what was measured in this store.")
 @click.option(
     "--measured", "ran", type=click.File(encoding="utf-8"), callback=measured_run, metavar="FILE",
     help="Take what `train --interrupt-every --json` printed, and say it beside what is expected; - for stdin.",
@@ -457,7 +461,7 @@ def pin(output: Output, root: Path, run_id: str, sequence: int, remove: bool) ->
 @click.option("--every", type=click.IntRange(1), metavar="UPDATES", help="Also each whose updates divide by this.")
 @click.option(
     "--grace",
-    type=click.FloatRange(0),
+    type=Finite(0),
     default=retention.GRACE_SECONDS,
     show_default=True,
     help="Seconds until removal.",
