@@ -27,6 +27,7 @@ from services.cli.checkpoint_opening import root_option as _root
 from services.cli.checkpoint_opening import run_option as _run
 from services.cli.checkpoint_opening import sequence_option as _sequence
 from services.cli.checkpoint_opening import take_over_option as _take_over
+from services.cli.checkpoint_progress import Progress
 from services.cli.checkpoint_words import compared, measured_run, said_of_intervals
 from services.cli.output import CommandError, ExitCode, Group, Output, finish, pass_output
 
@@ -162,7 +163,7 @@ def verify(output: Output, root: Path, run_id: str, only: tuple[int, ...]) -> No
     """
     with opened(root, run_id) as run:
         last = max(sequences_in([name.removesuffix(".json") for name in run.log.names()]), default=0)
-        found = reading.verify(run, sequences=only or None)
+        found = reading.verify(run, sequences=only or None, heard=Progress(output))
     damaged = [each for each in found if not each.usable]
 
     def people() -> None:
@@ -340,11 +341,12 @@ def restore(
     Exit codes: 0 verified, 1 refused and why, 2 wrong use or no such run.
     """
     with opened(root, run_id) as run:
-        found, skipped = _verified(run, sequence, profile)
+        heard = Progress(output)
+        found, skipped = _verified(run, sequence, profile, heard)
         report = _not_undone(found, now, allow_pending=allow_pending)
         names = [name for name in sorted(found.cut.items) if _taken(found, name, profile)]
         if target is not None:
-            _write(run, found, names, target)
+            _write(run, found, names, target, heard)
     manifest = found.manifest
     document = {
         "sequence": found.sequence, "profile": profile, "versions": dict(manifest.versions), "items": names,
@@ -365,7 +367,9 @@ def restore(
     output.result(document, people=people)
 
 
-def _verified(run: Run, sequence: int | None, profile: str) -> tuple[Found, tuple[reading.Skipped, ...]]:
+def _verified(
+    run: Run, sequence: int | None, profile: str, heard: Progress
+) -> tuple[Found, tuple[reading.Skipped, ...]]:
     """The one that was asked for, or the newest of which every byte is what was committed, as a trainer takes it."""
     passed: tuple[reading.Skipped, ...] = ()
     before: int | None = None
@@ -377,7 +381,7 @@ def _verified(run: Run, sequence: int | None, profile: str) -> tuple[Found, tupl
             raise CommandError(error.message + told, error.exit_code) from error
         passed = (*passed, *skipped)
         try:
-            reading.verify_items(run, found)
+            reading.verify_items(run, found, heard=heard)
         except Damaged as damage:
             if sequence is not None:
                 raise
@@ -405,7 +409,7 @@ def _taken(found: Found, name: str, profile: str) -> bool:
     return found.cut.items[name][0][1].role in found.contract.profiles[profile]
 
 
-def _write(run: Run, found: Found, names: list[str], target: Path) -> None:
+def _write(run: Run, found: Found, names: list[str], target: Path, heard: Progress) -> None:
     if target.exists():
         raise CommandError(f"{target} is there already: name a new folder. Nothing was written.")
     part = target.with_name(f"{target.name}.part")
@@ -424,7 +428,8 @@ def _write(run: Run, found: Found, names: list[str], target: Path) -> None:
         holders = found.cut.items[name]
         own = holders[0][1].placement == "per_contributor"
         for contributor in [holder for holder, _ in holders] if own else [None]:
-            (array,) = reading.read_items(run, found, [Want(name=name, contributor=contributor)]).values()
+            want = Want(name=name, contributor=contributor)
+            (array,) = reading.read_items(run, found, [want], heard=heard).values()
             file = name if contributor is None else f"{name}.{contributor}"
             np.save(part / f"{file.replace('/', '_')}.npy", array, allow_pickle=False)
     part.rename(target)

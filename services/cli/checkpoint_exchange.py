@@ -25,6 +25,7 @@ from services.cli.checkpoint_opening import (
     take_over_option,
     unreadable,
 )
+from services.cli.checkpoint_progress import Progress
 from services.cli.output import Command, CommandError, ExitCode, Output, finish, pass_output
 
 _SHOWN = 40
@@ -53,7 +54,7 @@ def export_(
     _check_target(target, per_contributor=per_contributor)
     with opened(root, run_id) as run:
         found, skipped = chosen(run, sequence, profile or "weights")
-        done = export(run, found, target, profile=profile, per_contributor=per_contributor)
+        done = export(run, found, target, profile=profile, per_contributor=per_contributor, heard=Progress(output))
     document = {
         "run": run_id, "sequence": found.sequence, "profile": profile, "files": [str(each) for each in done.files],
         "tensors": done.tensors, "data_bytes": done.data_bytes,
@@ -116,7 +117,7 @@ def import_(
         document = None if described is None else _document(described)
         done = importing.import_files(
             root, run_id, files, writer=writer, description=document, allow=allow, budget_bytes=budget,
-            take_over=take_over, create=new, check_only=check,
+            take_over=take_over, create=new, check_only=check, heard=Progress(output),
         )  # fmt: skip
     except CheckpointError as error:
         raise refused(error) from error

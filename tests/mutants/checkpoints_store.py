@@ -353,6 +353,20 @@ MUTANTS: Final = (
         "one flipped bit, behind many pieces",
     ),
     _mutant(
+        "a-record-is-believed-to-be-finite", "reading",
+        "    if finite != item.finite:",
+        "    if False:",
+        "reading::whether_an_item_is_finite_is_seen_in_its_bytes",
+        "NaN that is recorded as finite, with true digests",
+    ),
+    _mutant(
+        "replicas-may-disagree-whether-they-are-finite", "cut",
+        "            if item.finite != example.finite:",
+        "            if False:",
+        "cut::replicas_are_equal_or_refused",
+        "the same bytes, finite to one contributor alone",
+    ),
+    _mutant(
         "only-a-missing-file-is-named", "reading",
         "    except (OSError, CheckpointError) as error:\n        raise _seen(run, sequence,",
         "    except (FileNotFoundError, CheckpointError) as error:\n        raise _seen(run, sequence,",
