@@ -367,6 +367,20 @@ MUTANTS: Final = (
         "the same bytes, finite to one contributor alone",
     ),
     _mutant(
+        "a-failed-saves-bytes-stay", "saving",
+        "            if written and not named:\n",
+        "            if False:\n",
+        "saving::a_failed_save_gives_its_room_back_where_nothing_names_its_bytes",
+        "a disk that is full to one contributor",
+    ),
+    _mutant(
+        "bytes-go-that-a-record-may-name", "saving",
+        "            named = True  #",
+        "            named = False  #",
+        "saving::where_a_record_may_name_the_bytes_of_a_failed_save_they_stay",
+        "an fsync that fails after the link",
+    ),
+    _mutant(
         "only-a-missing-file-is-named", "reading",
         "    except (OSError, CheckpointError) as error:\n        raise _seen(run, sequence,",
         "    except (FileNotFoundError, CheckpointError) as error:\n        raise _seen(run, sequence,",
