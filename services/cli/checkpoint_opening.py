@@ -16,7 +16,7 @@ from services.checkpoints.log import check_no_gap
 from services.checkpoints.reading import Found
 from services.checkpoints.records import check_id
 from services.checkpoints.reference import RUN
-from services.cli.output import CommandError, ExitCode
+from services.cli.output import CommandError, ExitCode, Output
 
 
 class Folder(click.Path):
@@ -145,3 +145,9 @@ def chosen(
         older = "" if before is None else f" older than {before}"
         raise CommandError(f"Run {run.run_id} has no checkpoint{older} that serves {profile}.{passed}", ExitCode.FOUND)
     return newest, skipped
+
+
+def tell_skipped(output: Output, skipped: tuple[reading.Skipped, ...]) -> None:
+    """Note that what is shown is not the newest, and why."""
+    for each in skipped:
+        output.note(f"passed over {each.sequence}: {each.reason}")
