@@ -31,6 +31,8 @@ WITHOUT_MIRROR = {
     "services/cli/opening.py": "proven with the commands that read the journal",
     "services/cli/checkpoint_words.py": "proven with the commands that say it: checkpoint plan and train",
     "services/cli/checkpoint_opening.py": "proven with the commands that read checkpoints",
+    "services/cli/checkpoint_plan.py": "proven beside the other commands on one run: test_checkpoint.py",
+    "services/cli/checkpoint_restore.py": "proven beside the other commands on one run: test_checkpoint.py",
     "services/cli/words.py": "proven with the commands that read the journal",
     "services/reconciliation/findings.py": "proven with the checker that finds them",
     "services/reconciliation/ledger.py": "proven with the checker that calls it",

@@ -236,6 +236,11 @@ def _check_placement(name: str, placed: str, parts: list[tuple[str, RecordedItem
                     f"item {name} of rank {contributor} ({item.digest[:16]}) differs from rank {first}'s "
                     f"({example.digest[:16]}), and the contract says they are replicas; nothing was published"
                 )
+            if item.finite != example.finite:
+                raise ReplicaDivergence(
+                    f"item {name}: rank {contributor} and rank {first} have the same bytes and do not agree whether "
+                    "they are finite; nothing was published"
+                )
             if (item.offset is None) != (contributor != first):
                 raise InvariantViolation(f"item {name} is replicated: rank {first} alone writes its bytes")
     elif placed == "sharded":

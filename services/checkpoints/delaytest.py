@@ -105,6 +105,8 @@ def delay_test(trial: Trial, progress: Callable[[Cell], None] = lambda _cell: No
     """
     if unknown := [point for point in trial.points if point not in SAVE]:
         raise Incompatible(f"No save has a point {unknown[0]!r}: its points are {', '.join(SAVE)}.")
+    if not shlex.split(trial.command):
+        raise Incompatible("The command is empty: give the one that starts the trainer.")
     whole = _ran(trial, None, 0)
     if whole.returncode != 0:
         raise Incompatible(f"The trainer does not come to its end undelayed: {_ended(whole)}")

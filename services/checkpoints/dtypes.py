@@ -50,11 +50,27 @@ def name_of(array: Array) -> str:
     return name
 
 
+# The bits that are all set in NaN and infinity (in float8_e4m3fn, which has no infinity: in NaN), and in nothing else.
+_SPECIAL: Final = {
+    dtype_of(name): mask
+    for name, mask in (
+        ("float16", np.uint16(0x7C00)),
+        ("bfloat16", np.uint16(0x7F80)),
+        ("float8_e4m3fn", np.uint8(0x7F)),
+        ("float8_e5m2", np.uint8(0x7C)),
+    )
+}
+
+
 def is_finite(array: Array) -> bool:
     """No element is NaN or infinite, looked at in the stored type itself."""
     if array.dtype.kind in _EXACT:
         return True
     flat = array.reshape(-1)
+    mask = _SPECIAL.get(array.dtype)
+    if mask is not None:  # of small types the bits are many times faster to look at than the numbers
+        bits = flat.view(mask.dtype)
+        return not any(bool((bits[at : at + _SCAN] & mask == mask).any()) for at in range(0, bits.size, _SCAN))
     with np.errstate(invalid="ignore"):
         return all(bool(np.isfinite(flat[at : at + _SCAN]).all()) for at in range(0, flat.size, _SCAN))
 

@@ -23,7 +23,7 @@ from .dtypes import Array, dtype_of
 from .errors import CommitFailed, Incompatible, ManifestInvalid
 from .layout import Run, check_contributor
 from .manifest import NOT_UNDONE
-from .reading import Found, Want, check_profile, read_items
+from .reading import Found, Heard, Want, check_profile, read_items, unheard
 from .records import canonical, check_digest, check_id, list_of, object_of, parse, sealed, unsealed
 from .safetensors import HEADER_BYTES, METADATA, Tensor, check_name, lay_out, write
 from .versions import check_versions
@@ -111,8 +111,9 @@ class Exported:
 
 
 def export(
-    run: Run, found: Found, target: Path, *, profile: str | None = None, per_contributor: bool = False
-) -> Exported:
+    run: Run, found: Found, target: Path, *, profile: str | None = None, per_contributor: bool = False,
+    heard: Heard = unheard,
+) -> Exported:  # fmt: skip
     """Write a checkpoint as one file, or as one for each contributor.
 
     Args:
@@ -121,6 +122,7 @@ def export(
         target: a file that is not there; or, per contributor, a folder that is not there or empty.
         profile: only the roles of this profile; None: everything.
         per_contributor: each contributor's own parts in a file of its own, instead of whole arrays in one.
+        heard: told of each piece that was read.
 
     Raises:
         WeightsOnly: the checkpoint does not serve the profile.
@@ -145,8 +147,9 @@ def export(
                 raise CommitFailed(f"{folder / taken[0]} is there already: name a new target. Nothing was written")
             for owner, placed in parts.items():
                 if not _write(
-                    run, found, place, files[owner], owner=owner, placed=placed, plan=plans[owner], roles=roles
-                ):
+                    run, found, place, files[owner], owner=owner, placed=placed, plan=plans[owner], roles=roles,
+                    heard=heard,
+                ):  # fmt: skip
                     raise CommitFailed(f"{folder / files[owner]} came meanwhile and was left as it is")
             place.sync()
     except OSError as error:
@@ -164,14 +167,14 @@ def export(
 
 def _write(
     run: Run, found: Found, place: fs.Folder, file: str, *, owner: str | None, placed: Sequence[Placed],
-    plan: Sequence[Tensor], roles: set[str],
+    plan: Sequence[Tensor], roles: set[str], heard: Heard,
 ) -> bool:  # fmt: skip
     by_name = {each.tensor: each for each in placed}
 
     def array_of(tensor: Tensor) -> Array:
         each = by_name[tensor.name]
         want = Want(name=each.name, box=each.box, contributor=each.contributor)
-        (array,) = read_items(run, found, [want]).values()
+        (array,) = read_items(run, found, [want], heard=heard).values()
         return array
 
     def metadata_of(digests: Mapping[str, str]) -> dict[str, str]:

@@ -45,7 +45,7 @@ from .exchange import MEMBER, Export, Part, read_export
 from .fit import FRESH, Target, check_fit
 from .layout import Run
 from .manifest import Intent
-from .reading import latest
+from .reading import Heard, latest, unheard
 from .records import canonical, parse
 from .retention import DECLARE, check_idle
 from .safetensors import FRAMEWORKS, Header, Tensor, check_name, chunks, read_header
@@ -99,6 +99,7 @@ class StreamedItem(StagedItem):
     """An item whose bytes come from a file when they are written; its digest is of what was read and checked before."""
 
     held: Held
+    heard: Heard
     buffer: memoryview = field(default=memoryview(b""), repr=False)
 
     @property
@@ -115,6 +116,7 @@ class StreamedItem(StagedItem):
         digest = blake3()
         for piece in chunks(self.held.source.file, self.held.source.header, self.held.tensor):
             digest.update(piece)
+            self.heard(len(piece))
             yield piece
         if digest.hexdigest() != self.digest:
             raise SourceChanged(
@@ -156,6 +158,7 @@ def import_files(
     take_over: bool = False,
     create: bool = False,
     check_only: bool = False,
+    heard: Heard = unheard,
 ) -> Imported:
     """Check files, and commit them as the newest checkpoint of a run.
 
@@ -170,6 +173,7 @@ def import_files(
         take_over: also where a trainer holds the run, which is fenced then.
         create: make the run where it is not there.
         check_only: commit nothing.
+        heard: told of each piece that was read, of both readings.
 
     Raises:
         FileNotFoundError: a file, or the run, is not there.
@@ -179,7 +183,7 @@ def import_files(
     try:
         return _imported(
             root, run_id, paths, writer=writer, description=description, allow=allow, budget_bytes=budget_bytes,
-            take_over=take_over, create=create, check_only=check_only,
+            take_over=take_over, create=create, check_only=check_only, heard=heard,
         )  # fmt: skip
     except FileNotFoundError:
         raise
@@ -190,6 +194,7 @@ def import_files(
 def _imported(
     root: str | Path, run_id: str, paths: Sequence[Path], *, writer: str, description: Mapping[str, Any] | None,
     allow: Collection[str], budget_bytes: int, take_over: bool, create: bool, check_only: bool,
+    heard: Heard,
 ) -> Imported:  # fmt: skip
     with ExitStack() as opened:
         sources = [_opened(path, opened) for path in paths]
@@ -201,7 +206,7 @@ def _imported(
         if found is not None:
             with found:
                 described = _compared(found, described, allow)
-        items = _items(described)
+        items = _items(described, heard)
         cut, contributions = _checked(described, items)
         done = None
         if not check_only:
@@ -395,25 +400,27 @@ def _compared(run: Run, described: Described, allow: Collection[str]) -> Describ
     return described
 
 
-def _items(described: Described) -> dict[str, tuple[StreamedItem, ...]]:
+def _items(described: Described, heard: Heard) -> dict[str, tuple[StreamedItem, ...]]:
     """Every byte read once: its digest, whether it is finite, and whether it is what its file says of it."""
     items: dict[str, list[StreamedItem]] = {name: [] for name in described.world}
     for held in sorted(described.held, key=lambda each: each.name):
         placement = described.contract.placement_of(held.role, held.name)
-        digest, finite = _scanned(held)
+        digest, finite = _scanned(held, heard)
         item = StreamedItem(
             name=held.name, role=held.role, placement=placement, dtype=held.tensor.dtype,
             global_shape=held.global_shape, box=held.box, digest=digest, finite=finite, held=held,
+            heard=heard,
         )  # fmt: skip
         for contributor in described.world if placement == "replicated" else (held.contributor,):
             items[contributor].append(item)
     return {name: tuple(each) for name, each in items.items()}
 
 
-def _scanned(held: Held) -> tuple[str, bool]:
+def _scanned(held: Held, heard: Heard) -> tuple[str, bool]:
     digest, finite, dtype = blake3(), True, dtype_of(held.tensor.dtype)
     for piece in chunks(held.source.file, held.source.header, held.tensor):
         digest.update(piece)
+        heard(len(piece))
         if dtype.kind == "b" and np.frombuffer(piece, np.uint8).max() > 1:
             raise ManifestInvalid(f"tensor {held.tensor.name} is BOOL and has a byte that is neither 0 nor 1")
         finite = finite and is_finite(np.frombuffer(piece, dtype))

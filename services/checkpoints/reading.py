@@ -3,11 +3,12 @@
 - `latest` believes the log, then the manifest it names, then the records that names, then the sizes of the files; what
   fails is skipped and reported, or raised where the caller is strict.
 - Item bytes are read whole, digested, and only then given, into arrays that nobody has yet.
+- Whether an item is finite is seen in its bytes: a record that says otherwise of them is refused.
 - A checkpoint that is marked for removal is `Retired`, which is not damage.
 """
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,7 +20,7 @@ from .boxes import Box, count_of, overlap, shape_of, slices, whole
 from .contract import Contract
 from .contribution import Contribution, RecordedItem
 from .cut import Cut
-from .dtypes import Array, dtype_of
+from .dtypes import Array, dtype_of, is_finite
 from .errors import (
     CheckpointError,
     Damaged,
@@ -37,6 +38,7 @@ from .manifest import Manifest, read_contract, read_contributions, read_manifest
 from .records import digest_of
 
 REASON_LENGTH: Final = 1000
+Heard = Callable[[int], None]  # of how many bytes were read since it was last told
 DIRECT_BYTES: Final = 1 << 20  # below it, the page cache's reading ahead is faster than asking the disk each time
 
 
@@ -80,6 +82,10 @@ class Want:
     name: str
     box: Box | None = None
     contributor: str | None = None
+
+
+def unheard(_nbytes: int) -> None:
+    """Nobody watches."""
 
 
 def is_retired(run: Run, sequence: int) -> bool:
@@ -208,11 +214,12 @@ def check_profile(found: Found, profile: str) -> None:
         )
 
 
-def read_items(run: Run, found: Found, wants: Sequence[Want]) -> dict[str, Array]:
+def read_items(run: Run, found: Found, wants: Sequence[Want], *, heard: Heard = unheard) -> dict[str, Array]:
     """Items, or the parts of them that a layout takes, in new arrays.
 
     Raises:
         DigestMismatch: bytes are not those that were committed; nothing is handed out.
+        ManifestInvalid: they hold NaN or infinity and their record denies it, or the other way round.
         Incompatible: there is no such item, or the part is outside of it.
         LayoutChanged: it belongs to a contributor that the checkpoint does not have.
         Retired: it was removed while it was read.
@@ -228,21 +235,23 @@ def read_items(run: Run, found: Found, wants: Sequence[Want]) -> dict[str, Array
             )
             if not inside:
                 raise Incompatible(f"item {want.name}: {box} is not inside {item.global_shape}; nothing was changed")
-            arrays[want.name] = _assembled(run, found, folder, parts, box)
+            arrays[want.name] = _assembled(_Reader(run=run, found=found, folder=folder, heard=heard), parts, box)
     return arrays
 
 
-def verify_items(run: Run, found: Found, names: Sequence[str] | None = None) -> None:
+def verify_items(run: Run, found: Found, names: Sequence[str] | None = None, *, heard: Heard = unheard) -> None:
     """Read and compare every byte of the items, or of all.
 
     Raises:
         DigestMismatch: one is not as it was committed.
+        ManifestInvalid: one holds NaN or infinity and its record denies it, or the other way round.
     """
     with _opened(run, found) as folder:
+        reader = _Reader(run=run, found=found, folder=folder, heard=heard)
         for name, parts in found.cut.items.items():
             if names is None or name in names:
                 for contributor, item in parts:
-                    _compare(run, found, folder, contributor, item)
+                    reader.compare(contributor, item)
 
 
 def _opened(run: Run, found: Found) -> fs.Folder:
@@ -287,47 +296,74 @@ def _parts(found: Found, want: Want) -> Sequence[tuple[str, RecordedItem]]:
     return own
 
 
-def _assembled(run: Run, found: Found, folder: fs.Folder, parts: Sequence[tuple[str, RecordedItem]], box: Box) -> Array:
+def _assembled(reader: "_Reader", parts: Sequence[tuple[str, RecordedItem]], box: Box) -> Array:
     dtype = dtype_of(parts[0][1].dtype)
     target: Array | None = None
     for contributor, item in parts:
         if item.box == box:
-            return _verified(run, found, folder, contributor, item)
+            return reader.verified(contributor, item)
         shared = overlap(item.box, box)
         if shared is not None:
-            piece = _verified(run, found, folder, contributor, item)
+            piece = reader.verified(contributor, item)
             target = np.empty(shape_of(box), dtype) if target is None else target
             target[slices(shared, box)] = piece[slices(shared, item.box)]
     return np.empty(shape_of(box), dtype) if target is None else target
 
 
-def _compare(run: Run, found: Found, folder: fs.Folder, contributor: str, item: RecordedItem) -> None:
-    """An item's bytes against its digest, a piece at a time: however large it is, or says it is."""
-    piece = fs.aligned_bytes(min(fs.CHUNK_BYTES, fs.padded_length(item.nbytes)))
-    digest = blake3()
-    try:
-        with folder.open(data_name(contributor), direct=item.nbytes >= DIRECT_BYTES) as file:
-            for at in range(0, item.nbytes, fs.CHUNK_BYTES):
-                length = min(fs.CHUNK_BYTES, item.nbytes - at)
-                file.read_into(piece[: fs.padded_length(length)].data, (item.offset or 0) + at)
-                digest.update(piece[:length].data)
-    except (OSError, CheckpointError) as error:
-        raise _seen(run, found.sequence, error) from error
-    if digest.hexdigest() != item.digest:
-        raise _flipped(found, contributor, item)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reader:
+    """Reads the items of one checkpoint from its folder."""
+
+    run: Run
+    found: Found
+    folder: fs.Folder
+    heard: Heard
+
+    def compare(self, contributor: str, item: RecordedItem) -> None:
+        """An item's bytes against its record, a piece at a time: however large it is, or says it is."""
+        piece = fs.aligned_bytes(min(fs.CHUNK_BYTES, fs.padded_length(item.nbytes)))
+        digest, finite, dtype = blake3(), True, dtype_of(item.dtype)
+        try:
+            with self.folder.open(data_name(contributor), direct=item.nbytes >= DIRECT_BYTES) as file:
+                for at in range(0, item.nbytes, fs.CHUNK_BYTES):
+                    length = min(fs.CHUNK_BYTES, item.nbytes - at)
+                    file.read_into(piece[: fs.padded_length(length)].data, (item.offset or 0) + at)
+                    digest.update(piece[:length].data)
+                    finite = finite and is_finite(piece[:length].view(dtype))
+                    self.heard(length)
+        except (OSError, CheckpointError) as error:
+            raise _seen(self.run, self.found.sequence, error) from error
+        if digest.hexdigest() != item.digest:
+            raise _flipped(self.found, contributor, item)
+        _check_finite(self.found, contributor, item, finite=finite)
+
+    def verified(self, contributor: str, item: RecordedItem) -> Array:
+        """An item's bytes, once they are what its record says."""
+        padded = _memory(self.found, item)
+        try:
+            with self.folder.open(data_name(contributor), direct=item.nbytes >= DIRECT_BYTES) as file:
+                for at in range(0, len(padded), fs.CHUNK_BYTES):
+                    piece = padded[at : at + fs.CHUNK_BYTES]
+                    file.read_into(piece.data, (item.offset or 0) + at)
+                    self.heard(len(piece))
+        except (OSError, CheckpointError) as error:
+            raise _seen(self.run, self.found.sequence, error) from error
+        raw = padded[: item.nbytes]
+        if digest_of(raw.data) != item.digest:
+            raise _flipped(self.found, contributor, item)
+        array = raw.view(dtype_of(item.dtype)).reshape(shape_of(item.box))
+        _check_finite(self.found, contributor, item, finite=is_finite(array))
+        return array
 
 
-def _verified(run: Run, found: Found, folder: fs.Folder, contributor: str, item: RecordedItem) -> Array:
-    padded = _memory(found, item)
-    try:
-        with folder.open(data_name(contributor), direct=item.nbytes >= DIRECT_BYTES) as file:
-            file.read_into(padded.data, item.offset or 0)
-    except (OSError, CheckpointError) as error:
-        raise _seen(run, found.sequence, error) from error
-    raw = padded[: item.nbytes]
-    if digest_of(raw.data) != item.digest:
-        raise _flipped(found, contributor, item)
-    return raw.view(dtype_of(item.dtype)).reshape(shape_of(item.box))
+def _check_finite(found: Found, contributor: str, item: RecordedItem, *, finite: bool) -> None:
+    if finite != item.finite:
+        said, are = ("finite", "hold NaN or infinity") if item.finite else ("not finite", "are finite")
+        raise ManifestInvalid(
+            f"item {item.name} of contributor {contributor} in checkpoint {found.sequence} is recorded as {said}, and "
+            f"its bytes {are}: whoever wrote the record did not look at them; nothing was handed out, earlier "
+            "checkpoints are not touched"
+        )
 
 
 def _flipped(found: Found, contributor: str, item: RecordedItem) -> DigestMismatch:
@@ -362,8 +398,8 @@ class Damage:
     usable: bool
 
 
-def verify(run: Run, *, sequences: Sequence[int] | None = None) -> tuple[Damage, ...]:
-    """Every byte of every checkpoint, or of some, and the log itself."""
+def verify(run: Run, *, sequences: Sequence[int] | None = None, heard: Heard = unheard) -> tuple[Damage, ...]:
+    """Every byte of every checkpoint, or of some, and the log itself; `heard` is told of each piece that was read."""
     found: list[Damage] = []
     whole_ones: dict[int, str] = {}
     slots = set(sequences_in([name.removesuffix(".json") for name in run.log.names()]))
@@ -379,17 +415,18 @@ def verify(run: Run, *, sequences: Sequence[int] | None = None) -> tuple[Damage,
     ]
     for sequence in sorted(slots):
         if sequences is None or sequence in sequences:
-            found += _damages(run, sequence, whole_ones)
+            found += _damages(run, sequence, whole_ones, heard)
+            heard(0)  # records are read too
     return tuple(found)
 
 
-def _damages(run: Run, sequence: int, states: dict[int, str]) -> Iterator[Damage]:
+def _damages(run: Run, sequence: int, states: dict[int, str], heard: Heard) -> Iterator[Damage]:
     try:
         record = read_slot(run, sequence)
         if record.kind == "open":
             return
         checked = _loaded(run, record)
-        verify_items(run, checked)
+        verify_items(run, checked, heard=heard)
     except Retired:
         states[sequence] = "pruned"
         return

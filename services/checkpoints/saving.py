@@ -9,6 +9,8 @@ What this module guarantees:
 - Contributors wait longer than the coordinator does, so that nobody calls a coordinator lost that is alive.
 - A contributor that lost its coordinator after the release reads the intended slot: what happened there is the truth,
   and where nothing did, the outcome is unknown and not "not committed".
+- The bytes of a save that failed before its manifest was begun are removed, by whoever wrote them; where a record may
+  name them, or who wrote them has not heard, they stay for retention.
 - A failure in the background that nobody saw is raised by the next save, by `wait` and on close.
 """
 
@@ -35,13 +37,14 @@ from .errors import (
     InvariantViolation,
 )
 from .group import COORDINATOR, MEET, Body, Group, error_body, error_of, missing, told_by, until
-from .layout import Run, record_name, save_folder, slot_name
+from .layout import Run, data_name, record_name, save_folder, slot_name
 from .log import Epoch, read_slot
 from .manifest import Intent
 from .staging import Staging
 from .state import State
 
 DECLARATION: Final = "counterfoil-checkpoint-declaration-1"
+UNNAMED: Final = "unnamed"  # of a failed save's outcome: no manifest was begun, so that no record ever names its bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -427,21 +430,30 @@ class Saver:
 
     def _commit(self, declared: Body, captured: Captured, took: Took) -> tuple[int, str]:
         """At the coordinator: write, wait for all, publish, and say how it ended."""
-        place = declared["place"]
+        place, written, named = declared["place"], False, False
         try:
             self._write(declared, captured)
+            written = True
             took.records[contributor_id(self._group.rank)] = time.monotonic() - took.released
             self._await_records(declared, took)
             self._at("recorded")
+            named = True  # from here on a manifest or a record may name the bytes, whatever is raised
             committed = commit(self._run, self._epoch, self._contract, self._intent(declared), timing=took.timing())
             self.parent = committed.sequence
             self._at("committed")
         except Exception as error:
             told = _named(error, "the coordinator could not finish the save")
-            self._tell(place, "outcome", error_body(told))
+            self._tell(place, "outcome", {**error_body(told), UNNAMED: not named})
+            if written and not named:
+                self._give_back(declared)
             raise told from error
         self._tell(place, "outcome", {"sequence": committed.sequence, "digest": committed.digest})
         return committed.sequence, committed.digest
+
+    def _give_back(self, declared: Body) -> None:
+        """Nothing names what this contributor wrote, and nothing will: its room is for the next save."""
+        with suppress(OSError, CheckpointError), self._run.save(self._epoch.number, declared["save_id"]) as folder:
+            folder.remove(data_name(contributor_id(self._group.rank)))
 
     def _tell(self, place: str, name: str, body: Body) -> None:
         """How it ended, to the others: a hint, which a full disk may refuse; what happened has happened."""
@@ -468,6 +480,8 @@ class Saver:
         ) or self._group.wait(place, ("outcome",), seconds=margin)  # who links a record says so soon after
         if heard is not None:
             if (error := error_of(heard[1])) is not None:
+                if heard[1].get(UNNAMED) is True:
+                    self._give_back(declared)
                 raise error
             return heard[1]["sequence"], heard[1]["digest"]
         try:

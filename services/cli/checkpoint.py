@@ -1,33 +1,36 @@
 """`counterfoil checkpoint`: what a training run has saved, whether it is still that, and what saving costs."""
 
-import json
 import os
 import socket
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import click
-import numpy as np
 
 from services.checkpoints import reading, retention
 from services.checkpoints.drawing import svg
-from services.checkpoints.errors import CheckpointError, Damaged, ManifestInvalid, Retired
+from services.checkpoints.errors import CheckpointError, Retired
 from services.checkpoints.layout import Run, sequences_in
 from services.checkpoints.log import read_slot
-from services.checkpoints.plan import Costs, Tried, best_interval, plan, simulate
-from services.checkpoints.reading import Found, Want
+from services.checkpoints.reading import Found
 from services.checkpoints.timeline import document as timeline_document
-from services.checkpoints.timeline import drawn, measured, timeline
-from services.checkpoints.watermark import NotUndone, compare, read_watermark
+from services.checkpoints.timeline import drawn, timeline
 from services.cli import checkpoint_exchange
 from services.cli.checkpoint_delay import delay_test
-from services.cli.checkpoint_opening import chosen, opened, refused
-from services.cli.checkpoint_opening import root_option as _root
-from services.cli.checkpoint_opening import run_option as _run
-from services.cli.checkpoint_opening import sequence_option as _sequence
-from services.cli.checkpoint_opening import take_over_option as _take_over
-from services.cli.checkpoint_words import compared, measured_run, said_of_intervals
+from services.cli.checkpoint_opening import (
+    Finite,
+    chosen,
+    opened,
+    root_option,
+    run_option,
+    sequence_option,
+    take_over_option,
+    tell_skipped,
+)
+from services.cli.checkpoint_plan import plan_
+from services.cli.checkpoint_progress import Progress
+from services.cli.checkpoint_restore import restore
 from services.cli.output import CommandError, ExitCode, Group, Output, finish, pass_output
 
 LIMIT = 20
@@ -43,19 +46,13 @@ def checkpoint() -> None:
     """
 
 
-for _command in (*checkpoint_exchange.COMMANDS, delay_test):
+for _command in (*checkpoint_exchange.COMMANDS, delay_test, plan_, restore):
     checkpoint.add_command(_command)
 
 
-def _tell(output: Output, skipped: tuple[reading.Skipped, ...]) -> None:
-    """That what is shown is not the newest, and why."""
-    for each in skipped:
-        output.note(f"passed over {each.sequence}: {each.reason}")
-
-
 @checkpoint.command(name="list", short_help="List the checkpoints, the newest first.")
-@_root
-@_run
+@root_option
+@run_option
 @click.option("--before", type=click.IntRange(1), metavar="N", help="Only older ones than this sequence.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=LIMIT, show_default=True, help="At most so many.")
 @pass_output
@@ -105,9 +102,9 @@ def _row(run: Run, sequence: int) -> dict[str, Any] | None:
 
 
 @checkpoint.command(short_help="Show one checkpoint: its cut, items and records.")
-@_root
-@_run
-@_sequence
+@root_option
+@run_option
+@sequence_option
 @pass_output
 def show(output: Output, root: Path, run_id: str, sequence: int | None) -> None:
     """Show one checkpoint: the versions of its cut, what it holds, and what it was made with.
@@ -116,7 +113,7 @@ def show(output: Output, root: Path, run_id: str, sequence: int | None) -> None:
     """
     with opened(root, run_id) as run:
         found, skipped = chosen(run, sequence, "weights")
-    _tell(output, skipped)
+    tell_skipped(output, skipped)
     manifest = found.manifest
     items = [
         {"name": name, "role": parts[0][1].role, "placement": parts[0][1].placement, "dtype": parts[0][1].dtype,
@@ -151,8 +148,8 @@ def _profiles(found: Found) -> str:
 
 
 @checkpoint.command(short_help="Read every byte of every checkpoint and of the log.")
-@_root
-@_run
+@root_option
+@run_option
 @click.option("--sequence", "only", type=click.IntRange(1), multiple=True, metavar="N", help="Only these.")
 @pass_output
 def verify(output: Output, root: Path, run_id: str, only: tuple[int, ...]) -> None:
@@ -162,7 +159,7 @@ def verify(output: Output, root: Path, run_id: str, only: tuple[int, ...]) -> No
     """
     with opened(root, run_id) as run:
         last = max(sequences_in([name.removesuffix(".json") for name in run.log.names()]), default=0)
-        found = reading.verify(run, sequences=only or None)
+        found = reading.verify(run, sequences=only or None, heard=Progress(output))
     damaged = [each for each in found if not each.usable]
 
     def people() -> None:
@@ -184,9 +181,9 @@ def verify(output: Output, root: Path, run_id: str, only: tuple[int, ...]) -> No
 
 
 @checkpoint.command(name="timeline", short_help="Draw what had happened when a cut was taken.")
-@_root
-@_run
-@_sequence
+@root_option
+@run_option
+@sequence_option
 @click.option("--svg", "picture", type=click.Path(path_type=Path, dir_okay=False), help="Draw it into this file, too.")
 @pass_output
 def timeline_(output: Output, root: Path, run_id: str, sequence: int | None, picture: Path | None) -> None:
@@ -198,7 +195,7 @@ def timeline_(output: Output, root: Path, run_id: str, sequence: int | None, pic
     """
     with opened(root, run_id) as run:
         found, skipped = chosen(run, sequence, "weights")
-    _tell(output, skipped)
+    tell_skipped(output, skipped)
     if picture is not None:
         try:
             picture.write_text(svg(found), encoding="utf-8")
@@ -216,219 +213,9 @@ def timeline_(output: Output, root: Path, run_id: str, sequence: int | None, pic
     output.result(document, people=people)
 
 
-@checkpoint.command(name="plan", short_help="Say what saving costs and how often it is worth it.")
-@click.option("--bytes", "size", type=click.IntRange(0), help="Of one checkpoint.")
-@click.option("--bandwidth", type=float, metavar="BYTES/S", help="That all contributors write together.")
-@click.option("--mtbf", type=float, metavar="SECONDS", help="Mean time between two interruptions.")
-@click.option("--blocked", type=float, metavar="SECONDS", help="That a save keeps training from going on.")
-@click.option("--persist", type=float, metavar="SECONDS", help="From the capture until it is durable.")
-@click.option("--restart", type=float, metavar="SECONDS", help="From an interruption to training.")
-@click.option("--simulate", "training", type=float, metavar="SECONDS", help="Play a run of so much training.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the simulated interruptions.")
-@click.option("--root", type=click.Path(path_type=Path, file_okay=False), help="Take what was measured in this store.")
-@click.option(
-    "--measured", "ran", type=click.File(encoding="utf-8"), callback=measured_run, metavar="FILE",
-    help="Take what `train --interrupt-every --json` printed, and say it beside what is expected; - for stdin.",
-)  # fmt: skip
-@_run
-@pass_output
-def plan_(
-    output: Output, *, size: int | None, bandwidth: float | None, mtbf: float | None, blocked: float | None,
-    persist: float | None, restart: float | None, training: float | None, seed: int, root: Path | None, run_id: str,
-    ran: dict[str, Any] | None,
-) -> None:  # fmt: skip
-    """Say the least time a save takes, the interval that loses least, and what an interruption costs.
-
-    The floor is bytes / bandwidth: asynchronous saving hides time, not bytes. The interval is Young's and Daly's,
-    sqrt(2 * MTBF * blocked seconds). With --root, what is not given is what the newest checkpoint measured; with
-    --measured, what that run did, whose account then stands beside what was to be expected of it.
-
-    Exit codes: 0 said, 1 the run cannot be planned or has no checkpoint, 2 wrong use.
-    """
-    known: dict[str, Any] = {}
-    if ran is not None:
-        known = dict(ran["costs"])
-        size, bandwidth = size or 0, bandwidth or 1.0
-        training = ran["measured"]["useful_seconds"] if training is None else training
-    if bandwidth is None or (mtbf is None and ran is None):
-        raise click.UsageError("Give --bandwidth and --mtbf, or --measured of a run that was interrupted.")
-    if root is not None:
-        with opened(root, run_id) as run:
-            found, skipped = chosen(run, None, "weights")
-        _tell(output, skipped)
-        known |= dict(found.manifest.timing) | {"sequence": found.sequence, "data_bytes": found.manifest.data_bytes}
-    elif size is None:
-        raise click.UsageError("Give --bytes, or --root of a run that has a checkpoint.")
-    costs = Costs(
-        checkpoint_bytes=known["data_bytes"] if size is None else size,
-        bandwidth_bytes_per_second=bandwidth,
-        mtbf_seconds=(measured(known, "mtbf_seconds") or 0.0) if mtbf is None else mtbf,
-        blocked_seconds=(measured(known, "blocked_seconds") or 0.0) if blocked is None else blocked,
-        persist_seconds=(measured(known, "persist_seconds") or 0.0) if persist is None else persist,
-        restart_seconds=(measured(known, "restart_seconds") or 0.0) if restart is None else restart,
-    )
-    try:
-        made = plan(costs)
-        interval = made.interval_seconds if ran is None else ran["interval_seconds"]
-        played = (
-            None if training is None else simulate(costs, interval_seconds=interval, useful_seconds=training, seed=seed)
-        )
-        best: tuple[Tried | None, Tried | None] = (None, None) if played is None else best_interval(costs)
-    except CheckpointError as error:
-        raise refused(error) from error
-    document = {
-        "costs": asdict(costs), "plan": made.document(), "measured": known or None,
-        "simulated": None if played is None else played.document(),
-        "best": None if best[0] is None else asdict(best[0]),
-        "young_daly": None if best[1] is None else asdict(best[1]),
-        "run": None if ran is None else ran["measured"],
-    }  # fmt: skip
-
-    def people() -> None:
-        output.table(("", "seconds"), [
-            ("a save takes at least (bytes / bandwidth)", f"{made.floor_seconds:.3f}"),
-            ("from capture to durable", f"{made.persist_seconds:.3f}"),
-            ("between two saves", f"{made.interval_seconds:.3f}"),
-            ("lost by one interruption, on average", f"{made.loss_seconds:.3f}"),
-        ])  # fmt: skip
-        output.say(
-            f"\nOf the time, {made.blocked_fraction:.2%} is blocked by saves, and {made.lost_fraction:.2%} is lost by "
-            "interruptions. Asynchronous saving hides time, not bytes."
-        )
-        if played is not None:
-            output.say(f"\nPlayed, with a save after each {interval:.3f} s of training:")
-            compared(output, None if ran is None else ran["measured"], played.document())
-            said_of_intervals(output, *best, made.interval_seconds)
-
-    output.result(document, people=people)
-
-
-def _watermark(_ctx: click.Context, _param: click.Parameter, file: TextIO | None) -> Any:
-    if file is None:
-        return None
-    try:
-        return read_watermark(json.load(file))
-    except (ValueError, RecursionError, ManifestInvalid):
-        raise click.BadParameter(f"{file.name} is not what `journal watermark --json` prints.") from None
-
-
-@checkpoint.command(short_help="Verify a checkpoint byte by byte and write its arrays to a folder.")
-@_root
-@_run
-@_sequence
-@click.option("--profile", type=click.Choice(["resume", "weights"]), default="resume", show_default=True)
-@click.option("--to", "target", type=click.Path(path_type=Path, file_okay=False), help="A new folder for its arrays.")
-@click.option(
-    "--watermark", "now", type=click.File(encoding="utf-8"), callback=_watermark, metavar="FILE",
-    help="What `journal watermark --at SEAL --json` of the run's journal prints now; - for stdin.",
-)  # fmt: skip
-@click.option("--allow-pending", is_flag=True, help="Go on over keys that were pending at the cut and still are.")
-@pass_output
-def restore(
-    output: Output, *, root: Path, run_id: str, sequence: int | None, profile: str, target: Path | None, now: Any,
-    allow_pending: bool,
-) -> None:  # fmt: skip
-    """Verify a checkpoint byte by byte, and say what it does not undo; with --to, write its arrays as .npy files.
-
-    A trainer restores by itself (`Session.resume`); this is for looking, and for moving weights. A checkpoint that
-    carries a journal's watermark needs the journal's of this moment: one that is behind, or another, is refused.
-
-    Exit codes: 0 verified, 1 refused and why, 2 wrong use or no such run.
-    """
-    with opened(root, run_id) as run:
-        found, skipped = _verified(run, sequence, profile)
-        report = _not_undone(found, now, allow_pending=allow_pending)
-        names = [name for name in sorted(found.cut.items) if _taken(found, name, profile)]
-        if target is not None:
-            _write(run, found, names, target)
-    manifest = found.manifest
-    document = {
-        "sequence": found.sequence, "profile": profile, "versions": dict(manifest.versions), "items": names,
-        "skipped": [asdict(each) for each in skipped], "to": None if target is None else str(target),
-        "effects": None if report is None else report.document(),
-    }  # fmt: skip
-
-    def people() -> None:
-        for each in skipped:
-            output.say(f"passed over {each.sequence}: {each.reason}")
-        updates = manifest.versions.get("updates")
-        output.say(f"Checkpoint {found.sequence} (update {updates}): every byte is what was committed.")
-        for line in () if report is None else report.lines():
-            output.say(line)
-        if target is not None:
-            output.say(f"{len(names)} items are in {target}.")
-
-    output.result(document, people=people)
-
-
-def _verified(run: Run, sequence: int | None, profile: str) -> tuple[Found, tuple[reading.Skipped, ...]]:
-    """The one that was asked for, or the newest of which every byte is what was committed, as a trainer takes it."""
-    passed: tuple[reading.Skipped, ...] = ()
-    before: int | None = None
-    while True:
-        try:
-            found, skipped = chosen(run, sequence, profile, before=before)
-        except CommandError as error:
-            told = "".join(f"\n  {each.sequence}: {each.reason}" for each in passed)
-            raise CommandError(error.message + told, error.exit_code) from error
-        passed = (*passed, *skipped)
-        try:
-            reading.verify_items(run, found)
-        except Damaged as damage:
-            if sequence is not None:
-                raise
-            reason = f"{type(damage).__name__}: {damage}"
-            passed, before = (*passed, reading.Skipped(sequence=found.sequence, reason=reason)), found.sequence
-            continue
-        return found, passed
-
-
-def _not_undone(found: Found, now: Any, *, allow_pending: bool) -> NotUndone | None:
-    if found.manifest.effects is None:
-        return None
-    kept = read_watermark(found.manifest.effects["watermark"])
-    if now is None:
-        at = 0 if kept.seal is None else kept.seal.number
-        raise CommandError(
-            f"Checkpoint {found.sequence} carries a watermark of journal {kept.journal_id}: restoring it needs that "
-            f"journal's of this moment. Give what `counterfoil journal watermark --at {at} --json` prints as "
-            "--watermark. Nothing was restored, and no effect is undone by a restore."
-        )
-    return compare(kept, now, allow_pending=allow_pending)
-
-
-def _taken(found: Found, name: str, profile: str) -> bool:
-    return found.cut.items[name][0][1].role in found.contract.profiles[profile]
-
-
-def _write(run: Run, found: Found, names: list[str], target: Path) -> None:
-    if target.exists():
-        raise CommandError(f"{target} is there already: name a new folder. Nothing was written.")
-    part = target.with_name(f"{target.name}.part")
-    try:
-        part.mkdir(parents=True)
-    except FileExistsError:
-        raise CommandError(
-            f"{part} is there already, of a restore that was interrupted or is under way: remove it, or name another "
-            "folder. Nothing was written."
-        ) from None
-    except OSError as error:
-        raise CommandError(
-            f"{part} cannot be made ({error.strerror}): name another folder. Nothing was written."
-        ) from error
-    for name in names:
-        holders = found.cut.items[name]
-        own = holders[0][1].placement == "per_contributor"
-        for contributor in [holder for holder, _ in holders] if own else [None]:
-            (array,) = reading.read_items(run, found, [Want(name=name, contributor=contributor)]).values()
-            file = name if contributor is None else f"{name}.{contributor}"
-            np.save(part / f"{file.replace('/', '_')}.npy", array, allow_pickle=False)
-    part.rename(target)
-
-
 @checkpoint.command(short_help="Keep a checkpoint from retention.")
-@_root
-@_run
+@root_option
+@run_option
 @click.argument("sequence", type=click.IntRange(1))
 @click.option("--remove", is_flag=True, help="Give it back to retention.")
 @pass_output
@@ -451,18 +238,18 @@ def pin(output: Output, root: Path, run_id: str, sequence: int, remove: bool) ->
 
 
 @checkpoint.command(short_help="Mark what is not kept; remove what was marked a grace ago.")
-@_root
-@_run
+@root_option
+@run_option
 @click.option("--keep", type=click.IntRange(2), default=2, show_default=True, help="Of the newest, each read back.")
 @click.option("--every", type=click.IntRange(1), metavar="UPDATES", help="Also each whose updates divide by this.")
 @click.option(
     "--grace",
-    type=click.FloatRange(0),
+    type=Finite(0),
     default=retention.GRACE_SECONDS,
     show_default=True,
     help="Seconds until removal.",
 )
-@_take_over
+@take_over_option
 @pass_output
 def prune(
     output: Output, *, root: Path, run_id: str, keep: int, every: int | None, grace: float, take_over: bool

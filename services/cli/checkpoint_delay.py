@@ -6,6 +6,7 @@ from services.checkpoints.delays import SAVE
 from services.checkpoints.delaytest import Cell, Trial, document
 from services.checkpoints.delaytest import delay_test as run_delay_test
 from services.checkpoints.errors import CheckpointError
+from services.cli.checkpoint_opening import Finite, check_run
 from services.cli.output import Command, CommandError, ExitCode, Output, finish, pass_output
 
 
@@ -18,10 +19,8 @@ from services.cli.output import Command, CommandError, ExitCode, Output, finish,
 @click.option("--world", type=click.IntRange(1, 64), default=1, show_default=True, help="How many contributors.")
 @click.option("--run", "run_id", required=True, help="The id of the run that the trainer saves.")
 @click.option("--point", "points", type=click.Choice(SAVE), multiple=True, help="Only these; otherwise all of them.")
-@click.option("--seconds", type=click.FloatRange(0.01, 600), default=0.5, show_default=True, help="How late.")
-@click.option(
-    "--longest", type=click.FloatRange(1), default=600.0, show_default=True, help="Seconds, of one run of it."
-)
+@click.option("--seconds", type=Finite(0.01, 600), default=0.5, show_default=True, help="How late.")
+@click.option("--longest", type=Finite(1), default=600.0, show_default=True, help="Seconds, of one run of it.")
 @pass_output
 def delay_test(
     output: Output, *, command: str, world: int, run_id: str, points: tuple[str, ...], seconds: float, longest: float
@@ -35,6 +34,7 @@ def delay_test(
 
     Exit codes: 0 waited or refused by name everywhere, 1 something is mixed, was not reached or failed, 2 wrong use.
     """
+    check_run(run_id)
     trial = Trial(
         command=command, world=world, run=run_id, points=points or SAVE, seconds=seconds, longest_seconds=longest
     )

@@ -10,9 +10,12 @@ import click
 
 from services.checkpoints import comparing, importing
 from services.checkpoints.comparing import Differences, ItemDifference, Side
-from services.checkpoints.errors import CheckpointError
+from services.checkpoints.errors import CheckpointError, ManifestInvalid
 from services.checkpoints.exchange import export
 from services.cli.checkpoint_opening import (
+    Folder,
+    check_place,
+    check_run,
     chosen,
     opened,
     refused,
@@ -22,6 +25,7 @@ from services.cli.checkpoint_opening import (
     take_over_option,
     unreadable,
 )
+from services.cli.checkpoint_progress import Progress
 from services.cli.output import Command, CommandError, ExitCode, Output, finish, pass_output
 
 _SHOWN = 40
@@ -45,11 +49,12 @@ def export_(
 
     Contract, versions, values, boxes and digests are in the files' metadata: `checkpoint import` needs nothing else.
 
-    Exit codes: 0 written, 1 refused, damaged or taken, 2 wrong use or no such run.
+    Exit codes: 0 written, 1 refused or damaged, 2 wrong use, no such run, or the target is taken.
     """  # noqa: D205 - what click shows as one paragraph
+    _check_target(target, per_contributor=per_contributor)
     with opened(root, run_id) as run:
         found, skipped = chosen(run, sequence, profile or "weights")
-        done = export(run, found, target, profile=profile, per_contributor=per_contributor)
+        done = export(run, found, target, profile=profile, per_contributor=per_contributor, heard=Progress(output))
     document = {
         "run": run_id, "sequence": found.sequence, "profile": profile, "files": [str(each) for each in done.files],
         "tensors": done.tensors, "data_bytes": done.data_bytes,
@@ -64,6 +69,16 @@ def export_(
             output.say(f"  {file}")
 
     output.result(document, people=people)
+
+
+def _check_target(target: Path, *, per_contributor: bool) -> None:
+    try:
+        taken = any(target.iterdir()) if per_contributor and target.is_dir() else os.path.lexists(target)
+    except OSError as error:
+        raise CommandError(f"{target} cannot be looked into ({error.strerror}). Nothing was written.") from error
+    if taken:
+        raise CommandError(f"{target} is there already: name a new target. Nothing was written.")
+    check_place(target if per_contributor else target.parent)
 
 
 @click.command(
@@ -91,7 +106,10 @@ def import_(
 
     Exit codes: 0 committed (or checked), 1 refused and why, 2 wrong use or no such run.
     """  # noqa: D205 - what click shows as one paragraph
-    if not new:
+    if new:
+        check_run(run_id)
+        check_place(root)
+    else:
         with opened(root, run_id):
             pass  # there is such a run, or what is missing is said
     writer = f"import-{socket.gethostname().lower()[:32].strip('.-_') or 'host'}-{os.getpid()}"
@@ -99,7 +117,7 @@ def import_(
         document = None if described is None else _document(described)
         done = importing.import_files(
             root, run_id, files, writer=writer, description=document, allow=allow, budget_bytes=budget,
-            take_over=take_over, create=new, check_only=check,
+            take_over=take_over, create=new, check_only=check, heard=Progress(output),
         )  # fmt: skip
     except CheckpointError as error:
         raise refused(error) from error
@@ -121,7 +139,10 @@ def import_(
 def _document(path: Path) -> dict[str, Any]:
     if path.stat().st_size > importing.DESCRIPTION_BYTES:
         raise CommandError(f"{path} is longer than {importing.DESCRIPTION_BYTES} bytes. Nothing was changed.")
-    return importing.read_description(path.read_bytes())
+    try:
+        return importing.read_description(path.read_bytes())
+    except ManifestInvalid as error:
+        raise CommandError(f"{path} does not say what the files are: {error}. Nothing was changed.") from error
 
 
 @click.command(cls=Command, name="diff", short_help="Show what differs between two checkpoints, element by element.")
@@ -129,7 +150,7 @@ def _document(path: Path) -> dict[str, Any]:
 @run_option
 @click.argument("first", type=click.IntRange(1))
 @click.argument("second", type=click.IntRange(1))
-@click.option("--other-root", type=click.Path(path_type=Path, file_okay=False), help="Where SECOND is, if elsewhere.")
+@click.option("--other-root", type=Folder(), help="Where SECOND is, if elsewhere.")
 @click.option("--other-run", metavar="RUN", help="Whose SECOND is, if another's.")
 @pass_output
 def diff(

@@ -1,5 +1,7 @@
 """A training run as the commands open it: what they all ask for, and what is wrong with it as a finding."""
 
+import math
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,11 +16,34 @@ from services.checkpoints.log import check_no_gap
 from services.checkpoints.reading import Found
 from services.checkpoints.records import check_id
 from services.checkpoints.reference import RUN
-from services.cli.output import CommandError, ExitCode
+from services.cli.output import CommandError, ExitCode, Output
 
-root_option = click.option(
-    "--root", type=click.Path(path_type=Path, file_okay=False), required=True, help="The store's folder."
-)
+
+class Folder(click.Path):
+    """A folder's path; an empty one is a variable that was not set, and not the folder one stands in."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path, file_okay=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path."""
+        if value == "":
+            self.fail("the path is empty: is a variable not set?", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class Finite(click.FloatRange):
+    """A number within bounds, which NaN and infinity are not."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number."""
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value} is no number to reckon with.", param, ctx)
+        return number
+
+
+root_option = click.option("--root", type=Folder(), required=True, help="The store's folder.")
 run_option = click.option("--run", "run_id", default=RUN, show_default=True, help="The run's id.")
 sequence_option = click.option(
     "--sequence", type=click.IntRange(1), metavar="N", help="This one; otherwise the newest."
@@ -55,6 +80,15 @@ def check_run(run_id: str) -> None:
         check_id(run_id, "run")
     except CheckpointError as error:
         raise CommandError(str(error)) from error
+
+
+def check_place(folder: Path) -> None:
+    """Refuse a folder that cannot be made, or written into, as wrong use; it is said before anything is read."""
+    there = next(each for each in (folder, *folder.parents) if os.path.lexists(each))
+    if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
+        return
+    why = "is not a folder that this user can write into" if there.is_dir() else "is no folder"
+    raise CommandError(f"{there} {why}: name another place. Nothing was written.")
 
 
 def _no_run(root: Path, run_id: str, error: FileNotFoundError) -> str:
@@ -111,3 +145,9 @@ def chosen(
         older = "" if before is None else f" older than {before}"
         raise CommandError(f"Run {run.run_id} has no checkpoint{older} that serves {profile}.{passed}", ExitCode.FOUND)
     return newest, skipped
+
+
+def tell_skipped(output: Output, skipped: tuple[reading.Skipped, ...]) -> None:
+    """Note that what is shown is not the newest, and why."""
+    for each in skipped:
+        output.note(f"passed over {each.sequence}: {each.reason}")

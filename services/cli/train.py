@@ -16,7 +16,7 @@ from services.checkpoints.learner import LearnerConfig
 from services.checkpoints.log import last_slot
 from services.checkpoints.reference import RUN
 from services.checkpoints.supervisor import ContributorFailed, Life
-from services.cli.checkpoint_opening import check_run, refused, what_system_said
+from services.cli.checkpoint_opening import Folder, check_run, refused, what_system_said
 from services.cli.checkpoint_words import compared, said_of_intervals
 from services.cli.output import Command, CommandError, ExitCode, Output, finish, pass_output
 
@@ -28,7 +28,7 @@ _MOST_STARTS = 12  # that people are told of
 @click.command(cls=Command)
 @click.option(
     "--root",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=Folder(),
     help="The checkpoints' folder; otherwise a temporary one, which is removed.",
 )
 @click.option("--run", "run_id", default=RUN, show_default=True, help="The run's id; with --kill-at, a new one.")
@@ -60,7 +60,8 @@ def train(
     useful, redone, blocked by saves, restart; beside it what the plan expects of these costs, and the interval between
     saves that would lose least beside Young's and Daly's.
 
-    Exit codes: 0 equal in every field, 1 not equal, or refused and why, 2 wrong use.
+    Exit codes: 0 equal in every field, 1 not equal, or refused and why, 2 wrong use, or a --root that holds no
+    checkpoints.
     """
     if often is not None:
         if kill_at is not None or kill_during is not None or weights_only or resume_ranks is not None:

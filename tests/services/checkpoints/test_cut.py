@@ -155,6 +155,8 @@ def test_replicas_are_equal_or_refused() -> None:
             rank(0, versions(3), mine),
             rank(1, versions(3), held("b", "buffer", "replicated", [2, 3], offset=None)),
         )
+    with pytest.raises(ReplicaDivergence, match="do not agree whether"):
+        checked(rank(0, versions(3), mine), rank(1, versions(3), replace(same, finite=False)))
     with pytest.raises(ReplicaDivergence, match="rank 1 does not hold"):
         checked(rank(0, versions(3), mine), rank(1, versions(3)))
     with pytest.raises(InvariantViolation, match="alone writes"):

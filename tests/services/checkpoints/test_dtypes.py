@@ -47,6 +47,17 @@ def test_one_bad_element_anywhere_is_seen(dtype: Any, bad: float) -> None:
         check_finite(array, "item w")
 
 
+@pytest.mark.parametrize("name", ["float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"])
+def test_every_number_of_a_small_type_is_finite_or_not_as_its_library_says(name: str) -> None:
+    """All bit patterns, one by one."""
+    dtype = dtype_of(name)
+    bits = np.arange(1 << 8 * dtype.itemsize, dtype=f"uint{8 * dtype.itemsize}")
+    with np.errstate(invalid="ignore"):
+        said = np.isfinite(bits.view(dtype)).tolist()
+    assert [is_finite(each) for each in bits.view(dtype).reshape(-1, 1)] == said
+    assert {True, False} == set(said)
+
+
 def test_integers_are_always_finite() -> None:
     """And so is nothing at all."""
     assert is_finite(np.full(3, 2**62))

@@ -327,6 +327,33 @@ def test_a_large_item_is_verified_in_little_memory(root: Path, run: Run) -> None
         verify_items(run, found)
 
 
+@pytest.mark.parametrize(("name", "number"), [("b", 1.0), ("b", np.nan), ("g", np.nan), ("g", -np.inf)])
+def test_whether_an_item_is_finite_is_seen_in_its_bytes(root: Path, run: Run, name: str, number: float) -> None:
+    """A record that says otherwise of bytes whose digest is true is named and refused, whoever wrote it."""
+    folder = forging.paths(root, 4)[1]
+    data = np.array([number, 2.0] if name == "g" else [number]).tobytes()
+
+    def lie(raw: dict[str, Any]) -> None:
+        (own,) = [each for each in raw["items"] if each["name"] == name]
+        own.update(finite=not np.isfinite(number), digest=blake3(data).hexdigest())
+        if own["offset"] is not None:
+            with (folder / f"{raw['contributor']}.bin").open("r+b") as file:
+                file.seek(own["offset"])
+                file.write(data)
+
+    for contributor in ("0", "1", "2") if name == "b" else ("0",):
+        forging.record(root, 4, contributor, lie)
+    found = load(run, 4)
+    for asked in (
+        lambda: verify_items(run, found),
+        lambda: read_items(run, found, [Want(name=name, contributor="0")]),
+    ):
+        with pytest.raises(ManifestInvalid, match=f"item {name} of contributor 0 in checkpoint 4 is recorded as "):
+            asked()
+    ((damage,),) = [[each for each in verify(run) if not each.usable]]
+    assert (damage.sequence, f"item {name} of contributor 0" in damage.reason) == (4, True)
+
+
 def test_an_item_that_no_memory_holds_is_refused_by_name(root: Path, run: Run) -> None:
     """Incompatible with this machine, and not damaged: nobody falls back for it."""
     grow(root, 4, 512 << 20)

@@ -79,7 +79,8 @@ def test_pins_and_every_nth_and_the_last_finite_are_kept(tmp_path: Path) -> None
     with writer(tmp_path) as a, writer(tmp_path) as b:
         a.ask("open", writer="a", launch=LAUNCH)
         for updates in range(1, 8):
-            bad = item("b", [0], role="buffer", placement="replicated", finite=updates < 5)
+            number = 0 if updates < 5 else float("nan")
+            bad = item("b", [number], role="buffer", placement="replicated", finite=updates < 5)
             a.save(save_id(updates), {"0": [*one(updates)["0"], bad]}, versions(updates))
         b.ask("pin", sequence=2)
         found = a.ask("prune", every=3)

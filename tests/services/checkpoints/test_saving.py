@@ -112,6 +112,33 @@ def test_a_full_disk_fails_the_save_for_all_and_shows_nothing(crew: Crew) -> Non
     assert len({each["save_id"] for each in told(players, "save")[0] if "save_id" in each}) == 2
 
 
+def test_a_failed_save_gives_its_room_back_where_nothing_names_its_bytes(crew: Crew) -> None:
+    """Contributor 1 cannot write: what 0 and 2 wrote goes, and the words stay; what is committed is whole."""
+    steps = [["update"], ["save"], ["save"]]
+    full = [["update"], ["fail", "write*1.bin", errno.ENOSPC], ["save"], ["mend"], ["save"]]
+    players = crew.play("script", 3, steps=steps, by_rank={1: {"steps": full}})
+    assert [[each.get("saved") for each in saves] for saves in told(players, "save")] == [[None, 2]] * 3
+    left = {folder.joinpath("manifest.json").exists(): _names(folder) for folder in crew.root.glob("runs/*/data/*")}
+    assert left[True] >= {"0.bin", "1.bin", "2.bin"}
+    assert left[False] >= {"0.json", "2.json", "outcome"}
+    assert not [name for name in left[False] if name.endswith(".bin")]
+
+
+@pytest.mark.parametrize("call", ["fsync*/log", "link*log/2.json", "link*manifest.json"])
+def test_where_a_record_may_name_the_bytes_of_a_failed_save_they_stay(crew: Crew, call: str) -> None:
+    """Whether the commit failed or its outcome is not known: nobody removes what it may need."""
+    steps = [["update"], ["save"]]
+    failing = [["update"], ["fail", call, errno.EIO], ["save"]]
+    players = crew.play("script", 2, steps=steps, by_rank={0: {"steps": failing}})
+    assert {each.get("saved") for (each,) in told(players, "save")} == {None}
+    (folder,) = crew.root.glob("runs/*/data/*")
+    assert _names(folder) >= {"0.bin", "1.bin"}
+
+
+def _names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
 def test_the_kernels_own_refusal_to_write_fails_the_save_for_all(crew: Crew) -> None:
     """C31: no file of contributor 0 may have more than 4096 bytes, which its record fits and its arrays do not."""
     steps = [["update"], ["save"], ["save"], ["latest"]]

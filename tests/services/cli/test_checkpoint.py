@@ -236,12 +236,38 @@ def test_a_plan_says_the_floor_the_interval_and_the_loss(counterfoil: Run, root:
     assert made["plan"]["interval_seconds"] == pytest.approx(464.758)
     assert "hides time, not bytes" in counterfoil("checkpoint", "plan", "--bytes", "1", *numbers).stdout
     assert counterfoil("checkpoint", "plan", *numbers).returncode == 2
-    refused = counterfoil("checkpoint", "plan", "--bytes", "1", "--bandwidth", "0", "--mtbf", "1")
+    hopeless = ("--mtbf", "1", "--blocked", "100", "--simulate", "100")
+    refused = counterfoil("checkpoint", "plan", "--bytes", "1", "--bandwidth", "1", *hopeless)
     assert refused.returncode == 1
     _, measured = asked(counterfoil, root, "plan", *numbers, "--simulate", "100000")
     assert measured["measured"]["sequence"] == 6
     assert measured["costs"]["blocked_seconds"] == measured["measured"]["blocked_seconds"] > 0
     assert measured["simulated"]["useful_seconds"] == 100000
+
+
+@pytest.mark.parametrize(
+    ("command", "wrong"),
+    [
+        *(("plan", ("--bytes", "1", "--mtbf", "1", "--bandwidth", number)) for number in ("0", "-1", "nan", "inf")),
+        *(("plan", ("--bytes", "1", "--bandwidth", "1", "--mtbf", number)) for number in ("0", "nan")),
+        *(
+            ("plan", ("--bytes", "1", "--bandwidth", "1", "--mtbf", "9", *pair))
+            for pair in (("--blocked", "-1"), ("--persist", "nan"), ("--restart", "inf"), ("--simulate", "0"))
+        ),
+        ("prune", ("--grace", "nan")),
+        ("prune", ("--grace", "inf")),
+        ("list", ("--root", "")),
+        ("list", ("--run", "")),
+        ("verify", ("--run", "..")),
+    ],
+)
+def test_a_value_that_cannot_be_is_wrong_use(
+    counterfoil: Run, tmp_path: Path, command: str, wrong: tuple[str, ...]
+) -> None:
+    """It is said by its name before anything is opened, and is no finding about a run."""
+    where = () if command == "plan" or "--root" in wrong else ("--root", str(tmp_path))
+    done = counterfoil("checkpoint", command, *where, *wrong, "--json")
+    assert (done.returncode, json.loads(done.stdout)["error"]["kind"]) == (2, "wrong-use")
 
 
 @pytest.fixture(scope="module")

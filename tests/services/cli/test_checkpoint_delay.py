@@ -26,7 +26,10 @@ def test_a_trainer_that_reads_late_is_1_and_an_honest_one_0(counterfoil: Run, tm
 
 def test_a_command_that_is_none_is_wrong_use(counterfoil: Run) -> None:
     """Nothing was judged."""
-    for command in ("/no/such/trainer", "'", f"{sys.executable} -c pass"):
+    for command in ("/no/such/trainer", "'", " ", f"{sys.executable} -c pass"):
         done = counterfoil("checkpoint", "delay-test", "--run", "r", "--command", command)
         assert done.returncode == 2, done.stdout
-    assert counterfoil("checkpoint", "delay-test", "--run", "r", "--command", "x", "--point", "offered").returncode == 2
+    for wrong in (("--point", "offered"), ("--seconds", "nan"), ("--longest", "inf")):
+        assert counterfoil("checkpoint", "delay-test", "--run", "r", "--command", "x", *wrong).returncode == 2
+    done = counterfoil("checkpoint", "delay-test", "--run", "no/run", "--command", f"{sys.executable} -c pass")
+    assert (done.returncode, "is not an id" in done.stderr) == (2, True)

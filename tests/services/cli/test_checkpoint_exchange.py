@@ -58,7 +58,7 @@ def test_the_weights_are_a_file_like_any_other(counterfoil: Run, root: Path, tmp
     code, done = asked(counterfoil, "export", root, "--profile", "weights", "--to", tmp_path / "w.safetensors")
     assert (code, done["tensors"]) == (0, 2)
     assert load_file(tmp_path / "w.safetensors")["weights"].shape == (7, 5)
-    assert asked(counterfoil, "export", root, "--to", tmp_path / "w.safetensors")[1]["error"]["error"] == "CommitFailed"
+    assert asked(counterfoil, "export", root, "--to", tmp_path / "w.safetensors")[0] == 2
     _, done = asked(counterfoil, "export", root, "--sequence", "4", "--per-contributor", "--to", tmp_path / "each")
     assert [Path(file).name for file in done["files"]] == ["0.safetensors", "1.safetensors", "2.safetensors"]
     code, refused = asked(counterfoil, "import", tmp_path / "new", "--new", *done["files"][1:])
@@ -66,6 +66,24 @@ def test_the_weights_are_a_file_like_any_other(counterfoil: Run, root: Path, tmp
     assert asked(counterfoil, "import", tmp_path / "new", "--new", *done["files"])[0] == 0
     people = counterfoil("checkpoint", "export", "--root", str(root), "--to", str(tmp_path / "people.safetensors"))
     assert "people.safetensors" in people.stdout
+
+
+def test_a_place_that_cannot_be_is_wrong_use(counterfoil: Run, root: Path, tmp_path: Path) -> None:
+    """A taken target, a file on the way, an id that is none, a description that is none: nothing is made or changed."""
+    (file := tmp_path / "m.safetensors").write_bytes(b"taken")
+    (full := tmp_path / "full").mkdir()
+    (full / "0.safetensors").touch()
+    own = ("--per-contributor",)
+    for target, each in ((file, ()), (file / "below", ()), (full, own), (file, own)):
+        code, refused = asked(counterfoil, "export", root, "--to", target, *each)
+        assert (code, "Nothing was written" in refused["error"]["message"]) == (2, True), (target, each)
+    assert file.read_bytes() == b"taken"
+    for place, rest in (
+        (file / "below", ()), (tmp_path / "new", ("--run", "no/run")), (tmp_path / "new", ("--as", file)),
+    ):  # fmt: skip
+        code, refused = asked(counterfoil, "import", place, "--new", *rest, file)
+        assert (code, refused["error"]["kind"]) == (2, "wrong-use"), (place, rest)
+    assert not (tmp_path / "new").exists()
 
 
 def test_a_run_that_a_trainer_holds_is_not_imported_into(counterfoil: Run, root: Path, tmp_path: Path) -> None:

@@ -110,3 +110,4 @@ def test_a_place_that_cannot_hold_checkpoints_is_wrong_use(counterfoil: Run, tmp
     assert "cannot hold checkpoints" in told.stderr
     assert "Nothing was trained" in told.stderr
     assert counterfoil("train", "--run", "no/run").returncode == 2
+    assert counterfoil("train", "--root", "").returncode == 2
