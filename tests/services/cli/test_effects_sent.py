@@ -128,6 +128,8 @@ async def test_for_a_terminated_workflow_a_command_has_its_own_send(desk: Desk) 
     second = key_of("INC-501", 2)
     assert (redone["new_key"], redone["sent_by"], redone["ended"]) == (second, f"effect-command-{second}", "committed")
     assert await desk.available() == before - 2
+    assert (await desk.ask("reconcile")).returncode == 0
+    assert (await desk.ask("effects", "list", "--closed", "--scope", "INC-501", "--keys")).stdout == f"{second}\n"
     released = await desk.command("release", second, *WAITING)
     assert (released["ended"], released["repeated"]) == ("committed", False)
     assert await desk.available() == before
