@@ -119,13 +119,25 @@ MUTANTS: Final = (
         name="another-word-gets-the-first-redos-answer",
         rule="G9",
         file=_OPERATOR,
-        before='if body.get("command_id") == command.id:',
-        after="if True:",
+        before="        if self._read(tx.connection, key) is None:\n",
+        after="        if True:\n",
         tests=(
             f"{_OPERATOR_TESTS}::test_the_same_redo_is_the_same_generation_and_another_word_is_refused",
             f"{_OPERATOR_TESTS}::test_two_who_redo_at_once_decide_one_generation",
         ),
         paired="two people who redo at once: the second would think that it is theirs",
+    ),
+    Mutant(
+        name="a-redo-that-nobody-began-is-only-its-authors",
+        rule="G9",
+        file=_OPERATOR,
+        before="        if self._read(tx.connection, key) is None:\n",
+        after="        if False:\n",
+        tests=(
+            f"{_OPERATOR_TESTS}::test_a_redo_that_nobody_has_begun_is_anybodys_to_send_and_stays_its_authors",
+            f"{_STORIES}::test_what_somebody_decided_and_died_over_is_sent_for_a_colleague",
+        ),
+        paired="who decided it died before it was handed to a workflow",
     ),
     Mutant(
         name="a-redo-is-checked-without-its-release",
