@@ -6,8 +6,8 @@
 - A redo locks every former generation's row, so that none of them changes before its decision is there.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import sqlalchemy as sa
 
@@ -249,14 +249,16 @@ class OperatorJournal(Journal):
         if row is None:
             return Former(generation=generation, row=None)
         entries = self._entries(tx.connection, key)
-        asserted = (entry.body for entry in entries if entry.body.get("ruling") == RulingKind.ASSERTED)
-        return Former(
+        former = Former(
             generation=generation,
             row=row,
             release=self._release_of(tx, row),
             late_stands=believed_report(entries) is not None,
-            asserted_by=next((body["by"] for body in asserted), ""),
+            asserted_by=_asserted_by(entries),
         )
+        if former.release is None or not former.release.asserted:
+            return former
+        return replace(former, release_asserted_by=_asserted_by(self._entries(tx.connection, former.release.key)))
 
     def _release_of(self, tx: Writing, row: EffectRow) -> EffectRow | None:
         """Its release, locked: it must not be sent between the look and the decision."""
@@ -290,6 +292,12 @@ def believed_report(entries: Sequence[Entry]) -> Receipt | None:
                     stands = None
             heard = None
     return stands
+
+
+def _asserted_by(entries: Iterable[Entry]) -> str:
+    """Who asserted an end; empty where nobody did."""
+    asserted = (entry.body["by"] for entry in entries if entry.body.get("ruling") == RulingKind.ASSERTED)
+    return next(asserted, "")
 
 
 def _is(entry: Entry, command: Command) -> bool:

@@ -178,13 +178,15 @@ class JournalReads:
         related = self._related(connection, row)
         if any(other.alarmed for other in related if other.name == row.name):
             return None
-        state = OutcomeState(row.state)
+        state, asserted = OutcomeState(row.state), row.asserted
         if row.state is EffectState.COMMITTED:
             releases = [other for other in related if other.name != row.name]
             if any(not release.state.terminal for release in releases):
                 return None
-            if any(release.state is EffectState.COMMITTED for release in releases):
-                state = OutcomeState.RELEASED
+            given_back = [release for release in releases if release.state is EffectState.COMMITTED]
+            if given_back:
+                state, by_word = OutcomeState.RELEASED, all(release.asserted for release in given_back)
+                asserted = asserted or by_word
         return Outcome(
             name=row.name,
             key=row.key,
@@ -194,7 +196,7 @@ class JournalReads:
             settled_at=row.settled_at,
             decided_at=row.decided_at,
             generation=row.generation,
-            asserted=row.asserted,
+            asserted=asserted,
         )
 
     def later(self, row: EffectRow) -> Decision | None:

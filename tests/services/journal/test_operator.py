@@ -281,6 +281,21 @@ def test_an_asserted_end_is_redone_by_two_people(journal: OperatorJournal) -> No
     assert redone.decision.body["second"] == "eve"
 
 
+def test_a_release_that_was_only_asserted_is_answered_so_and_redone_by_two_people(journal: OperatorJournal) -> None:
+    """What it took counts as given back, by a word: that is marked, and one person's haste redoes nothing over it."""
+    settled(journal, ONE, EffectState.COMMITTED)
+    release = make_release()
+    in_doubt(journal, release)
+    assert journal.outcome(ONE.key) is None
+    journal.assert_end(command(CommandName.RESOLVE, key=release.key, by="cyd"), EffectState.COMMITTED)
+    outcome = journal.outcome(ONE.key)
+    assert outcome is not None
+    assert (outcome.state, outcome.asserted) == (OutcomeState.RELEASED, True)
+    with pytest.raises(Refused, match="the release of generation 1 by cyd"):
+        journal.decide_redo(command())
+    assert journal.decide_redo(command(arguments={"second": "eve"}), second="eve").decision.generation == 2
+
+
 def test_an_orphan_gets_its_row_and_its_receipt_in_one_word(journal: OperatorJournal) -> None:
     """Born by recovery, decided by the person, and accepted: nobody is asked about its workflow."""
     adopt = command(CommandName.ADOPT)
