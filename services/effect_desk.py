@@ -20,7 +20,7 @@ from services.effects.provider import Provider
 from services.effects.records import Answer, Effect, EffectRow, Intent, Receipt, Seen
 from services.effects.redo import BACK_ALREADY
 from services.effects.states import TERMINAL, EffectState
-from services.journal.operator import OperatorJournal, Refused
+from services.journal.operator import OperatorJournal, Refused, decided
 from services.journal.store import Observed
 from services.reconciliation.recovery import recover
 
@@ -172,22 +172,31 @@ class EffectDesk:
                 why = await asyncio.to_thread(self._journal.redo_refused, command, second=second)
                 if why:
                     return _refused(command, row, f"It cannot be redone: {why}.")
-                return _would(command, row, f"generation {row.generation + 1} is decided and sent")
+                return _would(command, row, await asyncio.to_thread(self._would_redo, row))
             try:
                 redone = await asyncio.to_thread(self._journal.decide_redo, command, second=second)
             except Refused as error:
                 return _refused(command, row, f"It cannot be redone: {error}.")
-            generation = redone.decision.generation
+            said = f"Generation {redone.decision.generation} is decided; its key is {redone.key}."
+            if redone.by_another:
+                said += f" It was decided {redone.by_another}, and that decision stands."
             return _done(
                 command,
                 row,
-                f"Generation {generation} is decided; its key is {redone.key}.",
+                said,
                 repeated=redone.repeated,
                 send=_again(row, redone.key, command),
                 new_key=redone.key,
             )
 
         return await self._about(command, work)
+
+    def _would_redo(self, row: EffectRow) -> str:
+        generation = row.generation + 1
+        standing = self._journal.decision(origin=row.origin, scope=row.scope, name=row.name, generation=generation)
+        if standing is None:
+            return f"generation {generation} is decided and sent"
+        return f"generation {generation} is sent, as it was decided {decided(standing)}"
 
     async def replay(self, key: str, *, by: str, reason: str, workflow_open: bool, dry_run: bool = False) -> Ruling:
         """Perform the same generation again: the original outcome, or the journaled bytes once more.

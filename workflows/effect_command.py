@@ -2,12 +2,12 @@
 
 from temporalio import workflow
 
-from services.effects.commands import ToSend
+from services.effects.commands import SENDER, ToSend
 from services.effects.records import Outcome
 from workflows.effects import EffectWorkflow
 
 
-@workflow.defn(name="EffectCommand")
+@workflow.defn(name=SENDER)
 class EffectCommand(EffectWorkflow):
     """Performs one effect of a scope whose own workflow is closed, or has gone on."""
 

@@ -31,7 +31,7 @@ from activities.contracts import (
     SettleRequest,
     Standing,
 )
-from services.effects.commands import Command, CommandName, Ruling, ToSend
+from services.effects.commands import SENDER, Command, CommandName, Ruling, ToSend
 from services.effects.errors import FingerprintMismatch, InvalidCommand, InvalidEffect, NameUsedTwice
 from services.effects.records import Effect, Intent, Outcome, decide
 from services.effects.states import TERMINAL, EffectState
@@ -514,7 +514,7 @@ async def _send_beside(send: ToSend) -> None:
     """Let another workflow perform what this run has an answer for already; it outlives this one."""
     try:
         await workflow.start_child_workflow(
-            "EffectCommand",
+            SENDER,
             send,
             id=command_workflow_id(send.key),
             parent_close_policy=workflow.ParentClosePolicy.ABANDON,

@@ -154,7 +154,8 @@ def redo(
     """Decide that effects are done once more: the next generation, under a key of its own. KEYS, or - for stdin.
 
     KEY is the highest generation there is; every generation must be settled, and what is committed must be released
-    first. A workflow sends it. The same command again names the generation that it has made.
+    first. A workflow sends it. The same command again names the generation that it has made. What somebody else has
+    decided and nobody has begun is sent as it was decided.
 
     Exit codes: 0 decided, and handed to what sends it; 1 refused, or (with --wait-seconds) it did not end committed; 2
     wrong use; 3 a dependency is unreachable, or it is not confirmed: repeat the same command.

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from services.effects.errors import InvalidCommand
 from services.effects.keys import PROVIDER_KEY, canonical
@@ -17,6 +17,8 @@ from services.effects.people import problem_with_name
 from services.effects.records import Effect
 from services.effects.states import EffectState
 
+# The type of the workflow that sends for a command: for as long as that takes, and answerable for nothing after it.
+SENDER: Final = "EffectCommand"
 # Of everything that a person says beside a name.
 TEXT_LIMIT = 4000
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")

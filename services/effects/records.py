@@ -329,7 +329,8 @@ class Outcome:
     Attributes:
         receipt: the provider's half, whole.
         replayed: it had been settled before this run asked for it.
-        asserted: a person said so, with evidence, where the provider cannot say: there is no receipt.
+        asserted: a person said so, with evidence, where the provider cannot say: there is no receipt of that end, or of
+            its release.
         decided_at: the earliest decision of it that the journal knows; None in histories of before this was kept.
     """
 

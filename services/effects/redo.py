@@ -24,6 +24,7 @@ class Former:
         release: the row of its release, if there is one.
         late_stands: a late report that it is committed is believed, and nobody has written it off.
         asserted_by: who asserted its end, where no receipt settled it.
+        release_asserted_by: who asserted the end of its release, likewise.
     """
 
     generation: int
@@ -31,13 +32,16 @@ class Former:
     release: EffectRow | None = None
     late_stands: bool = False
     asserted_by: str = ""
+    release_asserted_by: str = ""
 
     @property
     def given_back(self) -> bool:
-        """Whether what it took is back."""
+        """Whether what it took is back, as a receipt or a person says."""
         release = self.release
-        if release is None or release.receipt is None:
+        if release is None:
             return False
+        if release.receipt is None:
+            return release.state is EffectState.COMMITTED and bool(self.release_asserted_by)
         return release.state is EffectState.COMMITTED or release.receipt.reason in BACK_ALREADY
 
 
@@ -55,9 +59,14 @@ def refusal(former: Sequence[Former], *, by: str, second: str = "") -> str:
         why = _bars(one)
         if why:
             return f"generation {one.generation} {why}"
-    asserted = [one for one in former if one.asserted_by]
-    if asserted and not _is_another(second, (by, *(one.asserted_by for one in asserted))):
-        said = ", ".join(f"generation {one.generation} by {one.asserted_by}" for one in asserted)
+    asserted = [(f"generation {one.generation}", one.asserted_by) for one in former if one.asserted_by]
+    asserted += [
+        (f"the release of generation {one.generation}", one.release_asserted_by)
+        for one in former
+        if one.release_asserted_by
+    ]
+    if asserted and not _is_another(second, (by, *(who for _, who in asserted))):
+        said = ", ".join(f"{what} by {who}" for what, who in asserted)
         return f"an end was only asserted ({said}), and no receipt says so: it needs a second person (--second NAME)"
     return ""
 

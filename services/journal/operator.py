@@ -6,8 +6,8 @@
 - A redo locks every former generation's row, so that none of them changes before its decision is there.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import sqlalchemy as sa
 
@@ -27,11 +27,16 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redone:
-    """A redo's decision; `repeated` when it had been taken before by the same command."""
+    """A redo's decision; `repeated` when the same command had asked for it before.
+
+    Attributes:
+        by_another: when, by whom and why it was decided, where that was another command's word.
+    """
 
     decision: Decision
     key: str
     repeated: bool
+    by_another: str = ""
 
 
 class OperatorJournal(Journal):
@@ -130,8 +135,11 @@ class OperatorJournal(Journal):
     def decide_redo(self, command: Command, *, second: str = "") -> Redone:
         """Decide the generation after the one that the command names, under the locks of all that came before.
 
+        What another command has decided, and nobody has begun, is answered as it was decided: who decided it may have
+        died before it was handed to a workflow, and whoever wants the same may have it sent.
+
         Raises:
-            Refused: a former generation may still do something or stands, or another redo was decided before.
+            Refused: a former generation may still do something or stands, or another redo was decided and begun before.
         """
 
         def work(tx: Writing) -> Redone:
@@ -148,10 +156,11 @@ class OperatorJournal(Journal):
                 | ({"second": second} if second else {}),
             )
             key = derive_key(row.origin, row.scope, row.name, row.generation + 1)
-            _require_of(command, decision)
-            if mine:
+            repeated = not mine and self._asked_before(tx, command, decision)
+            if not repeated:
                 tx.append(row.key, "resolution", command.body(generation=row.generation + 1, redo_key=key))
-            return Redone(decision=decision, key=key, repeated=not mine)
+            by_another = "" if mine or _is_of(command, decision) else decided(decision)
+            return Redone(decision=decision, key=key, repeated=repeated, by_another=by_another)
 
         return self._write(work)
 
@@ -163,7 +172,7 @@ class OperatorJournal(Journal):
             self._require_redoable(tx, row, by=command.by, second=second)
             decision = self._standing(tx.connection, row.origin, row.scope, row.name, row.generation + 1)
             if decision is not None:
-                _require_of(command, decision)
+                self._asked_before(tx, command, decision)
 
         try:
             self._write(work)
@@ -214,6 +223,15 @@ class OperatorJournal(Journal):
     def _said(self, tx: Writing, command: Command) -> bool:
         return any(_is(entry, command) for entry in self._entries(tx.connection, command.key))
 
+    def _asked_before(self, tx: Writing, command: Command, decision: Decision) -> bool:
+        """Whether a redo that has been decided was asked for by this command; refused once another's has been begun."""
+        if _is_of(command, decision) or self._said(tx, command):
+            return True
+        key = derive_key(decision.origin, decision.scope, decision.name, decision.generation)
+        if self._read(tx.connection, key) is None:
+            return False
+        raise Refused(f"generation {decision.generation} was decided {decided(decision)}; that decision stands")
+
     def _require_redoable(self, tx: Writing, row: EffectRow, *, by: str, second: str) -> None:
         if released_name(row.name) is None and len(row.name) > NAME_LIMIT:
             raise Refused("it is an effect without further generations")
@@ -231,14 +249,16 @@ class OperatorJournal(Journal):
         if row is None:
             return Former(generation=generation, row=None)
         entries = self._entries(tx.connection, key)
-        asserted = (entry.body for entry in entries if entry.body.get("ruling") == RulingKind.ASSERTED)
-        return Former(
+        former = Former(
             generation=generation,
             row=row,
             release=self._release_of(tx, row),
             late_stands=believed_report(entries) is not None,
-            asserted_by=next((body["by"] for body in asserted), ""),
+            asserted_by=_asserted_by(entries),
         )
+        if former.release is None or not former.release.asserted:
+            return former
+        return replace(former, release_asserted_by=_asserted_by(self._entries(tx.connection, former.release.key)))
 
     def _release_of(self, tx: Writing, row: EffectRow) -> EffectRow | None:
         """Its release, locked: it must not be sent between the look and the decision."""
@@ -274,16 +294,22 @@ def believed_report(entries: Sequence[Entry]) -> Receipt | None:
     return stands
 
 
+def _asserted_by(entries: Iterable[Entry]) -> str:
+    """Who asserted an end; empty where nobody did."""
+    asserted = (entry.body["by"] for entry in entries if entry.body.get("ruling") == RulingKind.ASSERTED)
+    return next(asserted, "")
+
+
 def _is(entry: Entry, command: Command) -> bool:
     return entry.kind == "resolution" and entry.body.get("command_id") == command.id
 
 
-def _require_of(command: Command, decision: Decision) -> None:
-    """Refuse where the decision that stands is another command's, and say whose."""
+def _is_of(command: Command, decision: Decision) -> bool:
+    return decision.body.get("command_id") == command.id
+
+
+def decided(decision: Decision) -> str:
+    """When, by whom and why something was decided, for people."""
     body = decision.body
-    if body.get("command_id") == command.id:
-        return
-    raise Refused(
-        f"generation {decision.generation} was decided at {timestamp(decision.recorded_at)} by "
-        f"{body.get('by', 'its workflow')} ({body.get('reason', 'no reason given')}); that decision stands"
-    )
+    when = timestamp(decision.recorded_at)
+    return f"at {when} by {body.get('by', 'its workflow')} ({body.get('reason', 'no reason given')})"

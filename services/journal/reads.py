@@ -5,8 +5,9 @@ The methods block: call them from a thread.
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 import sqlalchemy as sa
 
@@ -19,6 +20,17 @@ from services.journal.fold import Snapshot, WrittenEntry
 from services.journal.rows import Decision, Entry
 from services.journal.statements import EFFECT, EFFECT_LOCKED, EFFECTS_RELATED, ENTRIES_OF_KEY, HIGHEST_DECIDED
 from services.journal.tables import DECISIONS, EFFECTS, ENTRIES, JOURNAL, LEFT, WATCHED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Period:
+    """From one time on, and up to before another; None sets no limit."""
+
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+ALWAYS: Final = Period()
 
 
 class JournalReads:
@@ -91,7 +103,12 @@ class JournalReads:
         return self._page(statement, limit)
 
     def listed(
-        self, *, states: tuple[EffectState, ...] = (), scope: str | None = None, limit: int = 100
+        self,
+        *,
+        states: tuple[EffectState, ...] = (),
+        scope: str | None = None,
+        recorded: Period = ALWAYS,
+        limit: int = 100,
     ) -> tuple[EffectRow, ...]:
         """The effects as a person wants them: what is unsettled first, the oldest on top; then the newest settled."""
         unsettled = EFFECTS.c.settled_at.is_(None)
@@ -100,9 +117,7 @@ class JournalReads:
         )
         if states:
             statement = statement.where(EFFECTS.c.state.in_(states))
-        if scope is not None:
-            statement = statement.where(EFFECTS.c.scope == scope)
-        return self._page(statement, limit)
+        return self._page(_narrowed(statement, scope, recorded), limit)
 
     def watched(self, *, after_key: str = "", limit: int = 500) -> tuple[EffectRow, ...]:
         """A page of committed effects, by key, whose workflow is open, or ended otherwise than Completed.
@@ -112,20 +127,18 @@ class JournalReads:
         return self._page(_standing(WATCHED).where(EFFECTS.c.key > after_key), limit)
 
     def left_standing(
-        self, *, scope: str | None = None, after_key: str = "", limit: int = 500
+        self, *, scope: str | None = None, recorded: Period = ALWAYS, after_key: str = "", limit: int = 500
     ) -> tuple[EffectRow, ...]:
         """A page of those whose workflow ended otherwise than Completed: somebody releases or accepts them."""
         statement = _standing(LEFT).where(EFFECTS.c.key > after_key)
-        if scope is not None:
-            statement = statement.where(EFFECTS.c.scope == scope)
-        return self._page(statement, limit)
+        return self._page(_narrowed(statement, scope, recorded), limit)
 
-    def alarmed(self, *, scope: str | None = None, after_key: str = "", limit: int = 500) -> tuple[EffectRow, ...]:
+    def alarmed(
+        self, *, scope: str | None = None, recorded: Period = ALWAYS, after_key: str = "", limit: int = 500
+    ) -> tuple[EffectRow, ...]:
         """A page of effects with a late observation that nobody has dealt with, by key."""
         statement = sa.select(EFFECTS).where(EFFECTS.c.alarmed.is_(True), EFFECTS.c.key > after_key)
-        if scope is not None:
-            statement = statement.where(EFFECTS.c.scope == scope)
-        return self._page(statement, limit)
+        return self._page(_narrowed(statement, scope, recorded), limit)
 
     def counts(self) -> dict[EffectState, int]:
         """How many effects are in each state."""
@@ -178,13 +191,15 @@ class JournalReads:
         related = self._related(connection, row)
         if any(other.alarmed for other in related if other.name == row.name):
             return None
-        state = OutcomeState(row.state)
+        state, asserted = OutcomeState(row.state), row.asserted
         if row.state is EffectState.COMMITTED:
             releases = [other for other in related if other.name != row.name]
             if any(not release.state.terminal for release in releases):
                 return None
-            if any(release.state is EffectState.COMMITTED for release in releases):
-                state = OutcomeState.RELEASED
+            given_back = [release for release in releases if release.state is EffectState.COMMITTED]
+            if given_back:
+                state, by_word = OutcomeState.RELEASED, all(release.asserted for release in given_back)
+                asserted = asserted or by_word
         return Outcome(
             name=row.name,
             key=row.key,
@@ -194,7 +209,7 @@ class JournalReads:
             settled_at=row.settled_at,
             decided_at=row.decided_at,
             generation=row.generation,
-            asserted=row.asserted,
+            asserted=asserted,
         )
 
     def later(self, row: EffectRow) -> Decision | None:
@@ -241,6 +256,17 @@ class JournalReads:
         with reading(self._engine) as connection:
             found = connection.execute(statement.order_by(EFFECTS.c.key).limit(limit)).mappings()
             return tuple(self._row(row) for row in found)
+
+
+def _narrowed(statement: sa.Select[Any], scope: str | None, recorded: Period) -> sa.Select[Any]:
+    """Only this scope's, and only those whose intent was recorded then."""
+    if scope is not None:
+        statement = statement.where(EFFECTS.c.scope == scope)
+    if recorded.since is not None:
+        statement = statement.where(EFFECTS.c.created_at >= recorded.since)
+    if recorded.until is not None:
+        statement = statement.where(EFFECTS.c.created_at < recorded.until)
+    return statement
 
 
 _RELEASE = EFFECTS.alias("release")

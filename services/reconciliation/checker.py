@@ -112,7 +112,8 @@ def stands(row: EffectRow) -> str:
     """What the journal says of an effect, in a few words."""
     since = row.settled_at or row.created_at
     attempts = "" if row.state.terminal else f", {row.attempts} attempt{'' if row.attempts == 1 else 's'}"
-    return f"{row.state.replace('_', ' ')} since {since:%Y-%m-%d %H:%M:%S}{attempts}"
+    word = " by a person's word" if row.asserted else ""
+    return f"{row.state.replace('_', ' ')}{word} since {since:%Y-%m-%d %H:%M:%S}{attempts}"
 
 
 def says(receipt: Receipt | Remains) -> str:

@@ -28,13 +28,14 @@ MUTANTS: Final = (
         name="a-redo-decided-in-one-transaction-and-journaled-in-another",
         rule="G9",
         file=_OPERATOR,
-        before="""            if mine:
+        before="""            if not repeated:
                 tx.append(row.key, "resolution", command.body(generation=row.generation + 1, redo_key=key))
-            return Redone(decision=decision, key=key, repeated=not mine)
+            by_another = "" if mine or _is_of(command, decision) else decided(decision)
+            return Redone(decision=decision, key=key, repeated=repeated, by_another=by_another)
 
         return self._write(work)
 """,
-        after="""            return Redone(decision=decision, key=key, repeated=not mine)
+        after="""            return Redone(decision=decision, key=key, repeated=repeated)
 
         redone = self._write(work)
         if not redone.repeated:

@@ -64,10 +64,27 @@ async def test_each_redo_is_a_generation_of_its_own_and_is_seen(standing: Standi
 async def test_a_redo_of_a_redone_generation_names_who_decided_it(standing: Standing, scope: str) -> None:
     """The first one stands; a colleague hears of it and repeats nothing."""
     key = (await standing.reach("voided", scope)).key
-    await redo(standing, key)
+    await standing.perform(await redo(standing, key))
     other = await redo(standing, key, by="bo")
     assert (other.what, other.send) == (What.REFUSED, None)
     assert "ada" in other.said
+
+
+async def test_what_somebody_decided_and_died_over_is_sent_for_a_colleague(standing: Standing, scope: str) -> None:
+    """The decision is the first one's, and is said to be; the colleague's command gets the same answer ever after."""
+    key = (await standing.reach("voided", scope)).key
+    before = standing.world.caller.available()
+    first = await redo(standing, key)  # and nobody has started what sends it
+    other = await redo(standing, key, by="bo")
+    assert (other.what, other.repeated, other.new_key) == (What.DONE, False, first.new_key)
+    assert " by ada (still needed), and that decision stands." in other.said
+    assert (await standing.perform(other)).row.state is EffectState.COMMITTED
+    again = await redo(standing, key, by="bo")
+    assert (again.what, again.repeated, again.said, again.send) == (What.DONE, True, other.said, other.send)
+    assert standing.world.caller.available() == before - 2
+    decided = standing.journal.decisions(origin=ORIGIN, scope=scope)
+    assert [each.body.get("by") for each in decided] == [None, "ada"]
+    assert (await redo(standing, key, by="cyd")).what is What.REFUSED
 
 
 @pytest.mark.parametrize("wanted", [EffectState.COMMITTED, EffectState.REJECTED])
@@ -234,7 +251,12 @@ async def test_a_believed_report_may_still_be_written_off(standing: Standing, sc
 async def test_a_dry_run_of_a_redo_says_who_has_decided(standing: Standing, scope: str) -> None:
     """As the run itself would."""
     key = (await standing.reach("voided", scope)).key
-    await redo(standing, key)
+    first = await redo(standing, key)
+    written = standing.written
+    said = await standing.desk.redo(key, by="bo", reason="me too", dry_run=True)
+    assert (said.what, "generation 2 is sent" in said.said, "ada" in said.said) == (What.DONE, True, True)
+    assert standing.written == written
+    await standing.perform(first)
     said = await standing.desk.redo(key, by="bo", reason="me too", dry_run=True)
     assert (said.what, "ada" in said.said) == (What.REFUSED, True)
 

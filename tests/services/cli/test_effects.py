@@ -3,10 +3,13 @@
 import asyncio
 import json
 from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
 
+from services.cli.main import counterfoil as main
+from services.cli.output import run
 from services.effects.commands import Command, CommandName
 from tests.services.cli.conftest import NOBODY, Run
 from tests.services.reconciliation.world import World, intent, running_world
@@ -70,6 +73,70 @@ def test_the_list_is_narrowed(counterfoil: Run, world: World, arguments: tuple[s
     said = json.loads(done.stdout)
     assert [effect["scope"] for effect in said["effects"]] == scopes
     assert said["more"] is ("--limit" in arguments)
+
+
+def test_the_list_is_narrowed_by_when_the_intent_was_recorded(counterfoil: Run, world: World) -> None:
+    """From a time on, up to before another, or both; each effect is in one of the two halves of time."""
+
+    def listed(*arguments: str) -> dict[str, str]:
+        done = counterfoil("effects", "list", *arguments, "--json", **world.settings)
+        assert done.returncode == 0
+        return {effect["key"]: effect["created_at"] for effect in json.loads(done.stdout)["effects"]}
+
+    every = listed("--all")
+    times = sorted(set(every.values()))
+    third, sixth = times[2], times[5]
+    elsewhere = datetime.fromisoformat(sixth).astimezone(timezone(timedelta(hours=-3, minutes=-30))).isoformat()
+    assert listed("--all", "--since", third) == {key: at for key, at in every.items() if at >= third}
+    assert listed("--all", "--until", third) == {key: at for key, at in every.items() if at < third}
+    between = {key: at for key, at in every.items() if third <= at < sixth}
+    assert between
+    assert listed("--all", "--since", third, "--until", elsewhere) == between
+    pending = listed()
+    assert listed("--since", max(pending.values())).items() <= pending.items()
+    assert len(listed("--until", min(pending.values()))) == 0
+
+
+def test_an_empty_list_of_a_time_says_that_it_is_of_a_time(counterfoil: Run, world: World) -> None:
+    """Whatever list it is of."""
+    for option, says in (
+        ("--all", "There are no effects"),
+        ("--state=pending", "No effect is pending"),
+        ("--closed", "No workflow has left anything standing"),
+        ("--alarmed", "No effect is under an alarm"),
+    ):
+        done = counterfoil("effects", "list", option, "--until", "2001-01-01T00:00:00z", **world.settings)
+        assert (done.returncode, done.stdout.splitlines()[0]) == (0, f"{says}, of those recorded in that time.")
+
+
+@pytest.mark.parametrize(
+    "when",
+    [
+        "yesterday",
+        "2026-01-31",
+        "2026-01-31T12:00:00",
+        "2026-02-31T12:00:00Z",
+        "20260131T120000Z",
+        "0001-01-01T00:00:00+01:00",
+        "",
+    ],
+)
+@pytest.mark.parametrize("option", ["--since", "--until"])
+def test_what_is_no_time_with_its_offset_is_wrong_use(
+    capsys: pytest.CaptureFixture[str], option: str, when: str
+) -> None:
+    """Another zone's reader would list other effects; and the error shows what a time looks like."""
+    code = run(main, ["effects", "list", option, when], name="counterfoil")
+    said = capsys.readouterr()
+    assert (code, said.out) == (2, "")
+    assert "write 2026-01-31T12:00:00Z" in " ".join(said.err.split())
+
+
+def test_a_time_that_ends_before_it_begins_is_wrong_use(capsys: pytest.CaptureFixture[str]) -> None:
+    """An empty list would look like a good one."""
+    when = "2026-01-31T12:00:00Z"
+    assert run(main, ["effects", "list", "--since", when, "--until", when], name="counterfoil") == 2
+    assert "--since is not before --until" in capsys.readouterr().err
 
 
 def test_an_empty_list_is_a_sentence_and_0(counterfoil: Run, world: World) -> None:

@@ -1,18 +1,28 @@
 """`counterfoil effects give-up` and its like: what is asked, what is said, and how it ends."""
 
+import asyncio
 import json
+import os
+import signal
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 from services.cli.effects_change import COMMANDS
 from services.cli.main import counterfoil as main
-from services.cli.output import run
+from services.cli.output import Command, Output, pass_output, run
+from services.cli.rulings import Ask as Wanted
+from services.cli.rulings import Counsel, rule_on_all
+from services.effects.commands import CommandName, Ruling
 from services.effects.states import EffectState
 from tests.services.cli.conftest import NOBODY, Run
 from tests.services.reconciliation.world import World, intent, running_world
+from tests.services.standing import standing_in
 
 WHO = ("--by", "ada", "--reason", "nobody needs it")
 EVIDENCE = ("--as", "voided", "--evidence", "ticket 12")
@@ -166,6 +176,82 @@ def test_an_inventory_that_is_away_settles_nothing(counterfoil: Run, world: Worl
         assert (done.returncode, only(done.stdout)["what"], only(done.stdout)["state"]) == (3, "unconfirmed", "pending")
     again = counterfoil("effects", "resolve", key, *EVIDENCE, *WHO, "--json", **settings)
     assert (again.returncode, only(again.stdout)["state"], only(again.stdout)["repeated"]) == (0, "voided", True)
+
+
+# A command, the state in which it finds an effect (as docs/operations.md calls it), and what it says of that one while
+# Temporal is away.
+BESIDE_A_DEFECT = {
+    "give-up": ("pending", "done", "It ended voided"),
+    "resolve": ("pending", "done", "It ended voided"),
+    "redo": ("voided", "unconfirmed", "Generation 2 is decided"),
+    "replay": ("pending", "unconfirmed", "Temporal at 127.0.0.1:"),
+    "release": ("committed", "unconfirmed", "is released by an effect of its own"),
+    "accept": ("left", "done", "It stands"),
+    "write-off": ("orphan", "done", "The orphan is written off."),
+}
+
+
+def spoilt(journal_url: str, key: str) -> str:
+    """A row that no build of ours has written: whoever reads it meets a defect."""
+    with closing(sqlite3.connect(journal_url.removeprefix("sqlite:///"))) as journal, journal:
+        journal.execute("UPDATE effects SET path = '{' WHERE key = ?", (key,))
+    return key
+
+
+@pytest.mark.parametrize("command", [command.name for command in COMMANDS])
+async def test_a_defect_over_one_key_keeps_no_other_from_being_ruled_on(
+    counterfoil: Run, tmp_path: Path, command: str
+) -> None:
+    """Its answer says what happened and that nothing is known, and is followed by the others' answers: 3, not 70."""
+    async with standing_in(tmp_path) as standing:
+        settings = standing.world.settings | {"TEMPORAL_ADDRESS": NOBODY, "TEMPORAL_CONFIG_FILE": "/dev/null"}
+        bad = [standing.world.begin(intent(f"INC-{number}")).row.key for number in (1, 2)]
+        state, what, says = BESIDE_A_DEFECT.get(command, ("", "", ""))
+        good = [(await standing.reach(state, "INC-3")).key] if state else []
+        wanted = [spoilt(standing.world.journal_url, key) for key in bad[: 2 if good else 1]] + good
+        done = counterfoil("effects", command, *wanted, *NEEDED.get(command, ()), *WHO, "--json", **settings)
+    assert done.returncode == 3
+    results = json.loads(done.stdout)["results"]
+    assert [each["key"] for each in results] == wanted
+    for each in results[: len(wanted) - len(good)]:
+        assert (each["what"], each["state"]) == ("unconfirmed", None)
+        assert "This is a defect of counterfoil (JSONDecodeError: " in each["said"]
+        assert each["said"].endswith("Repeat the same command.")
+    assert [(each["what"], says in each["said"]) for each in results[len(wanted) - len(good) :]] == [
+        (what, True)
+    ] * len(good)
+    assert done.stderr.count("Traceback (most recent call last)") == 1
+
+
+def test_an_interruption_says_what_has_been_ruled(
+    capsys: pytest.CaptureFixture[str], world: World, settings: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C while one is ruled on: the answers before it are said, and of the rest that nothing is known."""
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    keys = tuple(world.begin(intent(f"INC-{number}")).row.key for number in range(1, 12))
+
+    async def rule(at: Counsel, key: str) -> Ruling:
+        if key == keys[0]:
+            return await at.desk.give_up(key, by="ada", reason="nobody needs it")
+        if key == keys[8]:  # eight at once: it has the place of the one that is ruled on
+            os.kill(os.getpid(), signal.SIGINT)
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    @click.command(cls=Command)
+    @pass_output
+    def give_up(output: Output) -> None:
+        rule_on_all(output, Wanted(command=CommandName.GIVE_UP, keys=keys, dry_run=False), rule)
+
+    assert run(give_up, ["--json"], name="counterfoil") == 130
+    said = capsys.readouterr()
+    results = json.loads(said.out)["results"]
+    assert [each["key"] for each in results] == list(keys)
+    assert [(each["what"], each["state"]) for each in results] == [("done", "voided")] + [("unconfirmed", None)] * 10
+    assert {each["said"] for each in results[1:]} == {
+        "Interrupted before there was an answer. Repeat the same command."
+    }
 
 
 async def test_an_orphan_is_adopted_by_the_name_that_makes_its_key(

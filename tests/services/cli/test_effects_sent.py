@@ -8,11 +8,16 @@ from typing import Any
 
 import httpx
 import pytest
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
 
+from services.cli.main import counterfoil as main
+from services.cli.output import run
 from services.drill.processes import wait_until
 from services.drill.stack import Stack
 from services.effects.keys import derive_key
 from services.effects.states import EffectState
+from services.temporal import connect
 from tests.services.cli.conftest import COUNTERFOIL, INCIDENT, Ask
 
 pytestmark = pytest.mark.temporal
@@ -121,6 +126,8 @@ async def test_for_a_terminated_workflow_a_command_has_its_own_send(desk: Desk) 
     second = key_of("INC-501", 2)
     assert (redone["new_key"], redone["sent_by"], redone["ended"]) == (second, f"effect-command-{second}", "committed")
     assert await desk.available() == before - 2
+    assert (await desk.ask("reconcile")).returncode == 0
+    assert (await desk.ask("effects", "list", "--closed", "--scope", "INC-501", "--keys")).stdout == f"{second}\n"
     released = await desk.command("release", second, *WAITING)
     assert (released["ended"], released["repeated"]) == ("committed", False)
     assert await desk.available() == before
@@ -209,8 +216,73 @@ async def test_who_does_not_wait_is_told_who_sends(desk: Desk) -> None:
     )
     waited = await desk.ask("effects", "redo", key, *WHO, "--wait-seconds", "0.5")
     assert waited.returncode == 3
+    assert "How it ends is not known yet: repeat the same command." in waited.stdout
     assert waited.stderr == (
         "Not ended yet: 1. Their workflows go on, or wait for a person: effects list, effects list --alarmed.\n"
     )
     await desk.stack.start_workers()
     assert (await desk.command("redo", key, *WAITING))["ended"] == "committed"
+
+
+class Deaf(Client):
+    """Temporal that is gone when somebody waits for one workflow's end."""
+
+    def __init__(self, real: Client, workflow_id: str, error: Exception) -> None:
+        self._real, self._lost, self._error = real, workflow_id, error
+
+    def __getattribute__(self, name: str) -> Any:
+        """What a real client has, but for the handle of one who waits."""
+        own = {"_real", "_lost", "_error", "get_workflow_handle_for"}
+        return object.__getattribute__(self, name) if name in own else getattr(self._real, name)
+
+    def get_workflow_handle_for(self, workflow: Any, workflow_id: str, **options: Any) -> Any:
+        """A handle, or what fails like a lost connection."""
+        if workflow_id == self._lost:
+            raise self._error
+        return self._real.get_workflow_handle_for(workflow, workflow_id, **options)
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (RPCError("no", RPCStatusCode.UNAVAILABLE, b""), "cannot be reached (UNAVAILABLE)"),
+        (KeyError("state"), "This is a defect of counterfoil (KeyError"),
+    ],
+    ids=["temporal", "defect"],
+)
+async def test_what_is_lost_while_one_waits_takes_no_answer_with_it(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception, says: str
+) -> None:
+    """The ends that were heard of are said, and of the other that it is not known yet: 3."""
+    scopes = ("INC-510", "INC-511") if isinstance(error, RPCError) else ("INC-512", "INC-513")
+    keys = await desk.terminated(*scopes)
+    assert (await desk.ask("effects", "give-up", *keys, *WHO)).returncode == 0
+    for name, value in desk.stack.environment().items():
+        monkeypatch.setenv(name, value)
+
+    async def connected() -> Client:
+        return Deaf(await connect(), f"effect-command-{key_of(scopes[0], 2)}", error)
+
+    monkeypatch.setattr("services.cli.rulings.connect", connected)
+    code = await asyncio.to_thread(run, main, ["effects", "redo", *keys, *WAITING], name="counterfoil")
+    lost, heard = json.loads(capsys.readouterr().out)["results"]
+    assert (code, lost["what"], lost["ended"]) == (3, "unconfirmed", None)
+    assert lost["said"].startswith("Generation 2 is decided")
+    assert "How it ends is not known yet" in lost["said"]
+    assert says in lost["said"]
+    assert (heard["what"], heard["ended"]) == ("done", "committed")
+    monkeypatch.undo()
+    assert (await desk.command("redo", keys[0], *WAITING))["ended"] == "committed"
+
+
+async def test_a_temporal_without_the_namespace_takes_no_answer_with_it(desk: Desk) -> None:
+    """Somebody has to mend a setting: 2; what was decided is said, and sent by the same command then."""
+    keys = await desk.terminated("INC-514", "INC-515")
+    assert (await desk.ask("effects", "give-up", *keys, *WHO)).returncode == 0
+    done = await desk.ask("effects", "redo", *keys, *WHO, "--json", TEMPORAL_NAMESPACE="nowhere")
+    results = json.loads(done.stdout)["results"]
+    assert (done.returncode, [each["what"] for each in results]) == (2, ["unconfirmed"] * 2)
+    for each in results:
+        assert each["said"].startswith("Generation 2 is decided")
+        assert "has no namespace nowhere" in each["said"]
+    assert (await desk.ask("effects", "redo", *keys, *WAITING)).returncode == 0

@@ -94,6 +94,20 @@ def test_an_end_that_was_only_asserted_needs_a_second_person() -> None:
     assert why(asserted, second="eve") == ""
 
 
+def test_a_release_that_was_only_asserted_gives_back_with_a_second_person() -> None:
+    """No receipt says so either; and a word that it was not done gives nothing back."""
+    row, release = ended(COMMITTED), make_row(make_release(), state=COMMITTED)
+    given_back = Former(generation=1, row=row, release=release, release_asserted_by="Bob")
+    for second in ("", "bob", "ada"):
+        assert "the release of generation 1 by Bob" in why(given_back, second=second)
+    assert why(given_back, second="eve") == ""
+    for state in (VOIDED, REJECTED):
+        not_done = Former(
+            generation=1, row=row, release=make_row(make_release(), state=state), release_asserted_by="Bob"
+        )
+        assert "committed and not released" in why(not_done, second="eve")
+
+
 def test_the_last_generation_is_the_last() -> None:
     """Seventeen: what came before them fits into one header."""
     former = [Former(generation=number, row=ended(VOIDED, number)) for number in range(1, LAST_GENERATION + 1)]

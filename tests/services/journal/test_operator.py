@@ -152,9 +152,28 @@ def test_the_same_redo_is_the_same_generation_and_another_word_is_refused(journa
     first = journal.decide_redo(command())
     again = journal.decide_redo(command())
     assert (again.key, again.repeated, again.decision) == (first.key, True, first.decision)
+    journal.begin(TWO, make_mark("second"))
+    assert journal.decide_redo(command()) == again
     with pytest.raises(Refused, match=r"generation 2 was decided at .* by ada \(the incident goes on\)"):
         journal.decide_redo(command(by="bob"))
     assert len(resolutions(journal)) == 1
+
+
+def test_a_redo_that_nobody_has_begun_is_anybodys_to_send_and_stays_its_authors(journal: OperatorJournal) -> None:
+    """The first one's process may have died over it; each command is journaled once, and gets the same answer again."""
+    settled(journal, ONE)
+    first = journal.decide_redo(command())
+    assert first.by_another == ""
+    others = [journal.decide_redo(command(by="bob")) for _ in range(2)]
+    journal.begin(TWO, make_mark("second"))
+    others.append(journal.decide_redo(command(by="bob")))
+    assert [other.repeated for other in others] == [False, True, True]
+    for other in others:
+        assert (other.key, other.decision) == (first.key, first.decision)
+        assert other.by_another.endswith(" by ada (the incident goes on)")
+    with pytest.raises(Refused, match="by ada"):
+        journal.decide_redo(command(by="bob", reason="once more"))
+    assert [body["by"] for body in resolutions(journal)] == ["ada", "bob"]
 
 
 def test_each_redo_has_a_generation_of_its_own(journal: OperatorJournal) -> None:
@@ -169,17 +188,21 @@ def test_two_who_redo_at_once_decide_one_generation(journal: OperatorJournal) ->
     """The first one wins, and the other is told who."""
     settled(journal, ONE)
 
-    def redo(by: str) -> str:
+    def redo(by: str, reason: str = "me too") -> str:
         try:
-            return journal.decide_redo(command(by=by)).decision.body["by"]
+            return journal.decide_redo(command(by=by, reason=reason)).decision.body["by"]
         except Refused as error:
             return str(error)
 
     names = [f"person-{number}" for number in range(8)]
     with ThreadPoolExecutor(len(names)) as pool:
-        answers = list(pool.map(redo, names))
-    (winner,) = [answer for answer in answers if answer in names]
-    assert all(answer == winner or f"by {winner}" in answer for answer in answers)
+        answers = set(pool.map(redo, names))
+    (winner,) = answers
+    assert winner in names
+    (_, decision) = journal.decisions(origin=ONE.origin, scope=ONE.scope)
+    assert (decision.generation, decision.body["by"]) == (2, winner)
+    journal.begin(TWO, make_mark("second"))
+    assert f"by {winner} (me too)" in redo(winner, "once more")
 
 
 @pytest.mark.parametrize(
@@ -210,6 +233,8 @@ def test_what_would_be_refused_is_said_of_a_generation_that_somebody_else_has_de
     """As the redo itself says it; whoever decided it may ask again."""
     settled(journal, ONE)
     journal.decide_redo(command())
+    assert journal.redo_refused(command(by="bo")) == ""
+    journal.begin(TWO, make_mark("second"))
     with pytest.raises(Refused) as refused:
         journal.decide_redo(command(by="bo"))
     assert journal.redo_refused(command(by="bo")) == str(refused.value)
@@ -254,6 +279,21 @@ def test_an_asserted_end_is_redone_by_two_people(journal: OperatorJournal) -> No
         journal.decide_redo(command())
     redone = journal.decide_redo(command(arguments={"second": "eve"}), second="eve")
     assert redone.decision.body["second"] == "eve"
+
+
+def test_a_release_that_was_only_asserted_is_answered_so_and_redone_by_two_people(journal: OperatorJournal) -> None:
+    """What it took counts as given back, by a word: that is marked, and one person's haste redoes nothing over it."""
+    settled(journal, ONE, EffectState.COMMITTED)
+    release = make_release()
+    in_doubt(journal, release)
+    assert journal.outcome(ONE.key) is None
+    journal.assert_end(command(CommandName.RESOLVE, key=release.key, by="cyd"), EffectState.COMMITTED)
+    outcome = journal.outcome(ONE.key)
+    assert outcome is not None
+    assert (outcome.state, outcome.asserted) == (OutcomeState.RELEASED, True)
+    with pytest.raises(Refused, match="the release of generation 1 by cyd"):
+        journal.decide_redo(command())
+    assert journal.decide_redo(command(arguments={"second": "eve"}), second="eve").decision.generation == 2
 
 
 def test_an_orphan_gets_its_row_and_its_receipt_in_one_word(journal: OperatorJournal) -> None:

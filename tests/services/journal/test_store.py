@@ -427,7 +427,7 @@ def test_a_committed_effect_is_answered_as_released_once_its_release_is(journal:
     journal.observe(release.key, shows(make_receipt(release)))
     found = journal.outcome(INTENT.key)
     assert found is not None
-    assert found.state is OutcomeState.RELEASED
+    assert (found.state, found.asserted) == (OutcomeState.RELEASED, False)
     assert found.receipt["receipt_id"] == "receipt-committed"
 
 

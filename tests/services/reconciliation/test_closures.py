@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -12,6 +13,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
+from services.effects.commands import SENDER
 from services.effects.records import Intent
 from services.journal.operator import OperatorJournal
 from services.journal.verification import verify
@@ -132,6 +134,56 @@ class Unreachable(Client):
         if workflow_id == self._lost:
             raise RPCError("no", RPCStatusCode.UNAVAILABLE, b"")
         return self._real.get_workflow_handle(workflow_id, **options)
+
+
+async def redone(bench: Bench, scope: str) -> Intent:
+    """The second generation of an effect that was voided, sent for a command by a workflow of its own."""
+    first = intent_now(scope=scope, request=ONE)
+    bench.journal.give_up(first, why="over")
+    bench.journal.observe(first.key, await bench.between.void(first.key))
+    second = replace(intent_now(scope=scope, request=ONE, generation=2), workflow_type=SENDER)
+    second = replace(second, workflow_id=f"effect-command-{second.key}")
+    await bench.attempt(second)
+    return second
+
+
+@pytest.mark.usefixtures("ending")
+@pytest.mark.parametrize("before", [True, False], ids=["ended before", "ends after"])
+async def test_what_a_command_has_sent_is_left_standing_by_the_workflow_of_its_scope(
+    bench: Bench, client: Client, *, before: bool
+) -> None:
+    """G11: however the sender's own workflow ended, which ends with it; the scope's is the one that was to go on."""
+    closures = Closures(bench.journal, client)
+    tried = "before" if before else "after"
+    hows = {f"INC-{tried}-{how}": how for how in (*OTHERWISE, "open", "completed")}
+    for scope, how in hows.items():
+        await ended(client, scope, how if before or how == "deleted" else "open")
+        second = await redone(bench, scope)
+        await ended(client, second.workflow_id, "completed")
+    if not before:
+        gone = {"INC-after-deleted": "deleted"}
+        assert await closures.page(after_key="", limit=100) == Followed(looked_at=7, left=1)
+        assert standing(bench.journal) == gone  # nobody has had it
+        for scope, how in hows.items():
+            if how not in {"deleted", "open"}:
+                await client.get_workflow_handle(scope).terminate()
+                await ended(client, scope, how)
+    left = 5 if before else 4
+    assert await closures.page(after_key="", limit=100) == Followed(looked_at=7, left=left)
+    assert standing(bench.journal) == {scope: how for scope, how in hows.items() if how in OTHERWISE}
+    assert {row.generation for row in bench.journal.left_standing()} == {2}
+    assert await closures.page(after_key="", limit=100) == Followed(looked_at=6, left=0)
+    assert verify(bench.engine).first is None
+
+
+@pytest.mark.usefixtures("ending")
+async def test_a_sender_that_did_not_complete_leaves_what_it_sent_standing_too(bench: Bench, client: Client) -> None:
+    """Its scope's workflow has completed, and somebody has terminated the sender, who may want it undone."""
+    await ended(client, "INC-done", "completed")
+    second = await redone(bench, "INC-done")
+    await ended(client, second.workflow_id, "terminated")
+    await Closures(bench.journal, client).page(after_key="", limit=100)
+    assert standing(bench.journal) == {"INC-done": "terminated"}
 
 
 async def test_a_workflow_that_cannot_be_asked_about_keeps_no_other_from_being_looked_at(
