@@ -28,7 +28,7 @@ import sqlalchemy as sa
 from services.database import CommitUnknown, DatabaseUnreachable, writing
 from services.inventory import receipts, writing_down
 from services.inventory.books import Books, Judgement, Repeated
-from services.inventory.contract import Answer, Call, Expiry, KeyedCall, VoidCall
+from services.inventory.contract import Answer, Call, Expiry, KeyedCall, Kind, Outcome, VoidCall
 from services.inventory.loading import Again, Due, Loading, NotThese, NotTogether
 from services.inventory.problems import Problem, Refused, overloaded
 
@@ -161,6 +161,7 @@ class StockKeeper:
         ]
         loading.require_no_idle_claim(calls, judged, refusals)
         answers = writing_down.write(connection, tenant, books, self._clock, self._signing_key)
+        _require_no_guess(calls, judged, books, answers)
         return [_answer(answers, call, judgement) for call, judgement in zip(calls, judged, strict=True)]
 
     def _require_in_time(self, calls: Sequence[Call], refusals: Mapping[int, Refused], books: Books) -> None:
@@ -180,6 +181,26 @@ class StockKeeper:
         }
         if late:
             raise NotThese(late)
+
+
+def _require_no_guess(
+    calls: Sequence[Call], judged: Sequence[Judgement], books: Books, answers: receipts.Answers
+) -> None:
+    """One after the other, a call that guesses the id of a reservation made before it in the batch would find it.
+
+    Raises:
+        NotTogether: a call was told that there is no such reservation, and now there is.
+    """
+    made = {
+        answers.receipt(entry).reservation_id
+        for entry in books.entries
+        if (entry.kind, entry.outcome) == (Kind.RESERVE, Outcome.COMMITTED)
+    }
+    if any(
+        isinstance(judgement, Refused) and isinstance(call, KeyedCall) and call.reservation_id in made
+        for call, judgement in zip(calls, judged, strict=True)
+    ):
+        raise NotTogether
 
 
 def _key(call: Call) -> str | None:

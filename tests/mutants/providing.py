@@ -145,4 +145,16 @@ MUTANTS: Final = (
         tests=(f"{_TESTS}/test_books.py::test_a_reservation_moves_on_and_never_back",),
         paired="a second release under a key of its own",
     ),
+    Mutant(
+        name="a-guess-is-answered-before-what-it-guesses",
+        rule="G20",
+        file=_STOCK,
+        before="        _require_no_guess(calls, judged, books, answers)\n",
+        after="",
+        tests=(
+            f"{_TESTS}/test_any_batch.py::"
+            "test_a_call_that_guesses_the_id_of_a_reservation_made_before_it_in_the_batch_finds_it",
+        ),
+        paired="a call that names a reservation before anybody has been told of it, in one batch with what makes it",
+    ),
 )

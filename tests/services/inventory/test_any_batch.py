@@ -145,6 +145,36 @@ def test_a_batch_with_a_late_call_that_a_closed_redo_names_comes_to_its_end(data
     engine.dispose()
 
 
+def test_a_call_that_guesses_the_id_of_a_reservation_made_before_it_in_the_batch_finds_it(database_url: str) -> None:
+    """Nobody has been told of it yet, but it is there: they go alone, and what is consumed cannot be confirmed."""
+    reserve = {"lines": [{"quantity": 1, "sku": "FILTER-A"}]}
+    made = KeyedCall(
+        tenant="acme",
+        key=_KEYS[1],
+        kind=Kind.RESERVE,
+        request=reserve,
+        fingerprint=fingerprint(Kind.RESERVE, {}, reserve),
+        not_after=NOW + timedelta(hours=1),
+        supersedes=(),
+        quantities={"FILTER-A": 1},
+    )
+    deliver = {"quantity": 1, "sku": "FILTER-A"}
+    stock = replace(made, key=_KEYS[0], kind=Kind.DELIVER, request=deliver,
+                    fingerprint=fingerprint(Kind.DELIVER, {}, deliver))  # fmt: skip
+    first = replace(made, key=_KEYS[2], kind=Kind.CONFIRM, request={}, quantities={}, reservation_id="reservation-1",
+                    fingerprint=fingerprint(Kind.CONFIRM, {"id": "reservation-1"}, {}))  # fmt: skip
+    engine = open_engine(database_url)
+    went: list[int] = []
+    answers = execute(StockKeeper(engine, Clock()), "acme", [stock, made, first], went)
+    assert went == []
+    assert [answer.http_status if isinstance(answer, Answer) else answer.problem for answer in answers] == [
+        201,
+        201,
+        409,
+    ]
+    engine.dispose()
+
+
 @pytest.mark.parametrize("dialect", ["sqlite"])
 def test_a_database_that_cannot_be_had_is_waited_for_once_and_not_by_each_alone(database_url: str) -> None:
     """Another process is writing: all of the batch are told so, and nothing was executed for any of them."""
