@@ -152,8 +152,7 @@ MUTANTS: Final = (
         before="        _require_no_guess(calls, judged, books, answers)\n",
         after="",
         tests=(
-            f"{_TESTS}/test_any_batch.py::"
-            "test_a_call_that_guesses_the_id_of_a_reservation_made_before_it_in_the_batch_finds_it",
+            f"{_TESTS}/test_any_batch.py::test_a_call_that_guesses_a_reservation_made_before_it_in_the_batch_finds_it",
         ),
         paired="a call that names a reservation before anybody has been told of it, in one batch with what makes it",
     ),

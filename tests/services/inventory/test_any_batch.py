@@ -145,7 +145,7 @@ def test_a_batch_with_a_late_call_that_a_closed_redo_names_comes_to_its_end(data
     engine.dispose()
 
 
-def test_a_call_that_guesses_the_id_of_a_reservation_made_before_it_in_the_batch_finds_it(database_url: str) -> None:
+def test_a_call_that_guesses_a_reservation_made_before_it_in_the_batch_finds_it(database_url: str) -> None:
     """Nobody has been told of it yet, but it is there: they go alone, and what is consumed cannot be confirmed."""
     reserve = {"lines": [{"quantity": 1, "sku": "FILTER-A"}]}
     made = KeyedCall(
